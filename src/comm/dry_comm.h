@@ -1,0 +1,13 @@
+// A communicator without peers: every operation has happened at once and moved nothing, but is counted as a real
+// one would count it. For dry runs: any rank of any number of ranks.
+#pragma once
+
+#include <memory>
+
+#include "comm/comm.h"
+
+namespace longspan {
+
+std::unique_ptr<Comm> MakeDryComm(int rank, int size);
+
+}  // namespace longspan

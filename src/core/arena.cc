@@ -1,0 +1,73 @@
+#include "core/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace longspan {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kCommitStep = int64_t{16} << 20;
+// Address space only. A real arena can't need more than a machine's memory; a measured one may describe any.
+constexpr int64_t kRealReservation = int64_t{1} << 40;
+constexpr int64_t kMeasureReservation = int64_t{1} << 45;
+constexpr int64_t kSmallestReservation = int64_t{1} << 32;
+
+int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
+
+}  // namespace
+
+Arena::Arena(Mode mode) : mode_(mode) {
+  // Where address space is limited (ulimit -v, sanitizers' shadow memory) a smaller reservation does as well.
+  for (int64_t size = mode == Mode::kReal ? kRealReservation : kMeasureReservation; size >= kSmallestReservation; size /= 2) {
+    void* base = mmap(nullptr, static_cast<size_t>(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base != MAP_FAILED) {
+      base_ = static_cast<char*>(base);
+      reserved_ = size;
+      return;
+    }
+  }
+  throw Error("cannot reserve 4 GiB of address space for the step's memory; raise the limit (ulimit -v)", ExitCode::kResource);
+}
+
+Arena::~Arena() { munmap(base_, static_cast<size_t>(reserved_)); }
+
+Tensor Arena::Allocate(std::string_view name, DType dtype, std::initializer_list<int64_t> shape) {
+  const int64_t bytes = RoundUp(Tensor(nullptr, dtype, shape).num_bytes(), kAlignment);
+  Require(ExitCode::kResource, bytes <= reserved_ - used_, "a step needs more than the {} bytes of address space this process may reserve ({} more for {})",
+          reserved_, bytes, name);
+  char* data = base_ + used_;
+  used_ += bytes;
+  live_.push_back({name, bytes});
+  if (used_ > peak_) {
+    peak_ = used_;
+    peak_live_ = live_;
+    if (mode_ == Mode::kReal) Commit(peak_);
+  }
+  return Tensor(data, dtype, shape);
+}
+
+void Arena::Commit(int64_t end) {
+  if (end <= committed_) return;
+  const int64_t target = std::min(reserved_, RoundUp(end, kCommitStep));
+  char* from = base_ + committed_;
+  const size_t size = static_cast<size_t>(target - committed_);
+  Require(ExitCode::kResource, mprotect(from, size, PROT_READ | PROT_WRITE) == 0,
+          "out of memory: the system refused to grow the step's memory to {} bytes", target);
+  madvise(from, size, MADV_HUGEPAGE);
+  committed_ = target;
+}
+
+Arena::Scope::~Scope() {
+  arena_.used_ = used_;
+  arena_.live_.resize(live_);
+}
+
+const std::map<std::string, int64_t, std::less<>>& Arena::peak_by_name() const {
+  peak_by_name_.clear();
+  for (const Allocation& a : peak_live_) peak_by_name_[std::string(a.name)] += a.bytes;
+  return peak_by_name_;
+}
+
+}  // namespace longspan

@@ -1,0 +1,65 @@
+// Arena: the memory of a step. Allocation is a pointer bump, release is the end of a Scope, nothing is freed.
+//
+// An arena reserves address space, not memory: pages are committed as the high mark grows, and stay. So after the
+// first step no allocation reaches the system. In measure mode nothing is ever committed; the tensors may be
+// passed around and measured but not touched: this is how a dry run learns what a real one will need.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace longspan {
+
+class Arena {
+ public:
+  enum class Mode { kReal, kMeasure };
+
+  explicit Arena(Mode mode = Mode::kReal);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Uninitialised, 64-byte aligned; lives until the innermost open Scope ends. `name` is what the memory report
+  // calls it. Throws Error(kResource) when the system has no more.
+  Tensor Allocate(std::string_view name, DType dtype, std::initializer_list<int64_t> shape);
+
+  // Everything allocated inside a Scope is released when it ends. Scopes nest.
+  class Scope {
+   public:
+    explicit Scope(Arena& arena) : arena_(arena), used_(arena.used_), live_(arena.live_.size()) {}
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Arena& arena_;
+    int64_t used_;
+    size_t live_;
+  };
+
+  int64_t used_bytes() const { return used_; }
+  int64_t peak_bytes() const { return peak_; }
+  // What was alive at the high mark, bytes by name.
+  const std::map<std::string, int64_t, std::less<>>& peak_by_name() const;
+
+ private:
+  struct Allocation {
+    std::string_view name;  // of static storage: a string literal
+    int64_t bytes;
+  };
+  void Commit(int64_t end);
+
+  Mode mode_;
+  char* base_ = nullptr;
+  int64_t reserved_ = 0, committed_ = 0, used_ = 0, peak_ = 0;
+  std::vector<Allocation> live_, peak_live_;
+  mutable std::map<std::string, int64_t, std::less<>> peak_by_name_;
+};
+
+}  // namespace longspan

@@ -1,0 +1,37 @@
+// Event: something asynchronous that will have happened (a message, a copy, a disk write).
+#pragma once
+
+#include <exception>
+#include <memory>
+
+namespace longspan {
+
+// A cheap handle; copies refer to the same happening. A default-made Event has already happened.
+class Event {
+ public:
+  Event() = default;
+  bool Done() const;   // never blocks; true also after a failure
+  // Blocks until it has happened: spins for at most 50 µs, then sleeps. Rethrows what made it fail.
+  // Code that computes waits through Backend::Wait, which also accounts for the time.
+  void Wait() const;
+
+ private:
+  friend class EventSource;
+  struct State;
+  explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+// The side that makes an Event happen, exactly once.
+class EventSource {
+ public:
+  EventSource();
+  Event event() const { return Event(state_); }
+  void Set();                               // happened
+  void Fail(std::exception_ptr error);      // will never happen; Wait rethrows. Ignored after Set or Fail.
+
+ private:
+  std::shared_ptr<Event::State> state_;
+};
+
+}  // namespace longspan

@@ -1,0 +1,50 @@
+// Files: memory-mapped reading, and writing that is whole or not there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace longspan {
+
+// Read-only mapping of a whole file. Throws Error naming the path and what to do.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
+  std::string_view text() const { return {static_cast<const char*>(data_), size_}; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Writes sequentially to a new file; throws Error(kResource) naming path and cause (disk full, …). Finish() flushes to
+// the disk (fsync) and closes; without it the destructor removes the file.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::string& path);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  void Write(const void* data, size_t size);
+  void Finish();
+  int64_t size() const { return written_; }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  int64_t written_ = 0;
+};
+
+std::string ReadTextFile(const std::string& path);
+// Replaces `path` as a whole: written beside it, synced, renamed.
+void WriteFileAtomically(const std::string& path, std::string_view text);
+void SyncDirectory(const std::string& path);  // makes renames in it durable
+
+}  // namespace longspan
