@@ -1,0 +1,31 @@
+// Which instructions this CPU has, and which of the compiled targets a backend runs.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace longspan::cpu {
+
+// One target is one set of kernel files, compiled with that target's flags. In order of speed.
+enum class CpuTarget { kScalar, kAvx2, kAvx512 };
+
+// What the processor has and the operating system saves.
+struct CpuFeatures {
+  bool avx2 = false;         // with FMA and F16C
+  bool avx512 = false;       // F, BW, DQ and VL
+  bool avx512_bf16 = false;  // on top of avx512
+  bool amx_bf16 = false;     // on top of avx512_bf16; permission for tiles must still be asked (peak.cc)
+};
+const CpuFeatures& DetectCpu();
+
+std::string_view Name(CpuTarget target);  // "scalar", "avx2", "avx512"
+std::span<const CpuTarget> AllTargets();
+bool Runs(const CpuFeatures& cpu, CpuTarget target);
+
+// The fastest target of `cpu`, or the one that `forced` names unless it is empty (the value of LONGSPAN_CPU_TARGET).
+// Throws Error(kUsage) if `forced` names no target, or one that `cpu` lacks.
+CpuTarget ChooseTarget(const CpuFeatures& cpu, std::string_view forced);
+// The same for this machine and this process's environment.
+CpuTarget ChooseTarget();
+
+}  // namespace longspan::cpu
