@@ -48,7 +48,7 @@ struct TrainConfig {
   int64_t sliding_window_size = 0, chunk_attn_window_size = 0, prefix_length = 0, attention_sink_tokens = 0;
   std::string dtype = "bfloat16";          // float32 | bfloat16
   int64_t mlp_chunk_length = 1024, loss_chunk_length = 256;
-  double peak_tflops = 0;                  // of one rank's share of the machine; 0: measured at start
+  double peak_tflops = 0;                  // of the machine, all ranks together; 0: measured at start
 };
 
 }  // namespace longspan
