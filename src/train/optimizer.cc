@@ -14,7 +14,8 @@ void Optimizer::ZeroGradients() {
 
 double Optimizer::GradientNorm() {
   double sum = 0;  // gaps between parameters are zero
-  for (int unit = 0; unit < weights_.table().num_units(); ++unit) sum += backend_.SumOfSquares(weights_.FlatGrad(unit));
+  for (int unit = 0; unit < weights_.table().num_units(); ++unit)
+    sum += backend_.SumOfSquares(weights_.FlatGrad(unit));
   return std::sqrt(sum);
 }
 

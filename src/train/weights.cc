@@ -4,7 +4,8 @@
 
 namespace longspan {
 
-ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, Moments moments, Arena::Mode mode)
+ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, Moments moments,
+                                 Arena::Mode mode)
     : arena_(mode), table_(table) {
   for (const ParamUnit& unit : table_.units) {
     const int64_t n = unit.num_elements;

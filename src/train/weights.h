@@ -11,8 +11,8 @@
 
 namespace longspan {
 
-// One flat f32 tensor per unit for master weights, gradients and moments; compute weights are the master itself
-// (float32) or a bf16 copy. Everything starts as zero.
+// One flat f32 tensor per unit for master weights, gradients and moments; compute weights are the master
+// itself (float32) or a bf16 copy. Everything starts as zero.
 class ResidentWeights final : public WeightStore {
  public:
   enum class Moments { kNone, kAdam };  // SGD keeps none

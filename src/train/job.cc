@@ -1,0 +1,180 @@
+#include "train/job.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <filesystem>
+#include <thread>
+
+#include "core/file.h"
+#include "core/names.h"
+
+namespace longspan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Files whose presence says that a model directory has a tokenizer of its own, which this version can't run.
+constexpr std::array<const char*, 3> kTokenizerFiles = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+
+// Stands in for a tokenizer that can't be run yet: ids may be used as they are, text may not.
+class UnavailableTokenizer final : public Tokenizer {
+ public:
+  UnavailableTokenizer(std::string file, int64_t vocab_size)
+      : file_(std::move(file)), vocab_size_(vocab_size) {}
+  int64_t vocab_size() const override { return vocab_size_; }
+  std::vector<int32_t> Encode(std::string_view) const override { Refuse(); }
+  std::string Decode(std::span<const int32_t>) const override { Refuse(); }
+  bool IsBytes() const override { return false; }
+
+ private:
+  [[noreturn]] void Refuse() const {
+    throw Error(fmt::format(
+        "the model has a tokenizer of its own ({}), which longspan cannot run yet, and bytes would "
+        "mean nothing to it; give data_path as JSONL with `input_ids` made with that tokenizer",
+        file_));
+  }
+  std::string file_;
+  int64_t vocab_size_;
+};
+
+void LoadModel(Job& job) {
+  const std::string& path = job.config.model_path;
+  Require(ExitCode::kUsage, !path.empty(),
+          "model_path is not set; give a built-in model ({}) or a Hugging Face model directory",
+          fmt::join(BuiltinModelNames(), ", "));
+  if (const std::string_view builtin = BuiltinModelJson(path); !builtin.empty()) {
+    job.model_json = builtin;
+    job.model = ParseModelConfig(builtin, path);
+  } else {
+    const std::vector<std::string_view> names = BuiltinModelNames();
+    Require(fs::is_directory(path), "model_path {} is neither a directory nor a built-in model{}", path,
+            Suggestion(path, names));
+    const std::string file = path + "/config.json";
+    Require(fs::exists(file), "model_path {} has no config.json; it must be a Hugging Face model directory",
+            path);
+    job.model_json = ReadTextFile(file);
+    job.model = ParseModelConfig(job.model_json, file);
+    job.model_directory = path;
+  }
+
+  const auto own = std::find_if(kTokenizerFiles.begin(), kTokenizerFiles.end(), [&](const char* name) {
+    return !job.model_directory.empty() && fs::exists(job.model_directory + "/" + name);
+  });
+  job.tokenizer = own == kTokenizerFiles.end() ? MakeByteTokenizer()
+                                               : std::make_unique<UnavailableTokenizer>(
+                                                     job.model_directory + "/" + *own, job.model.vocab_size);
+}
+
+void LoadText(Job& job) {
+  const TrainConfig& c = job.config;
+  Require(ExitCode::kUsage, !c.data_path.empty(),
+          "data_path is not set; give a text file, a JSONL file or a folder");
+  job.corpus = OpenCorpus(c.data_path, *job.tokenizer, job.model.vocab_size);
+  Require(ExitCode::kUsage, c.eval_interval <= 0 || !c.eval_data_path.empty(),
+          "eval_interval is {} but eval_data_path is not set; give the held-out text", c.eval_interval);
+  if (c.eval_interval > 0)
+    job.eval_corpus = OpenCorpus(c.eval_data_path, *job.tokenizer, job.model.vocab_size);
+}
+
+void ResolveRanks(Job& job) {
+  TrainConfig& c = job.config;
+  MeshRequest request;
+  request.ranks = static_cast<int>(c.ranks);
+  request.strategy = c.context_parallel_strategy;
+  request.data_parallelism = static_cast<int>(c.data_parallelism);
+  request.context_parallelism = static_cast<int>(c.context_parallelism);
+  request.ulysses_parallelism = static_cast<int>(c.ulysses_parallelism);
+  request.num_attention_heads = static_cast<int>(job.model.num_attention_heads);
+  FindStrategy(c.context_parallel_strategy);  // names the nearest one
+  job.mesh = ResolveMesh(request);
+  c.data_parallelism = job.mesh.data;
+  c.context_parallelism = job.mesh.ring;
+  c.ulysses_parallelism = job.mesh.ulysses;
+  if (c.threads_per_rank == 0)
+    c.threads_per_rank =
+        std::max<int64_t>(1, static_cast<int64_t>(std::thread::hardware_concurrency()) / c.ranks);
+  if (c.global_batch_size == 0) c.global_batch_size = job.mesh.data;
+  Require(
+      ExitCode::kUsage, c.global_batch_size % job.mesh.data == 0,
+      "global_batch_size {} is not a multiple of data_parallelism {}; the nearest that work are {} and {}",
+      c.global_batch_size, job.mesh.data, c.global_batch_size / job.mesh.data * job.mesh.data,
+      (c.global_batch_size / job.mesh.data + 1) * job.mesh.data);
+}
+
+void ResolveAttention(Job& job) {
+  TrainConfig& c = job.config;
+  const auto table = MaskTable();
+  const auto row =
+      std::find_if(table.begin(), table.end(), [&](const MaskRow& r) { return r.name == c.attention_mask; });
+  std::vector<std::string_view> names;
+  for (const MaskRow& r : table) names.push_back(r.name);
+  Require(ExitCode::kUsage, row != table.end(), "attention_mask: no mask is called {}{}", c.attention_mask,
+          Suggestion(c.attention_mask, names));
+  job.mask.kind = row->kind;
+  job.mask.window = c.sliding_window_size;
+  job.mask.chunk = c.chunk_attn_window_size;
+  job.mask.prefix = c.prefix_length;
+  job.mask.sinks = c.attention_sink_tokens;
+  const bool windowed = row->kind == MaskKind::kSlidingWindow || row->kind == MaskKind::kSinkWindow;
+  Require(ExitCode::kUsage, !windowed || c.sliding_window_size >= 1,
+          "attention_mask={} needs sliding_window_size of at least 1 (the query itself counts), got {}",
+          c.attention_mask, c.sliding_window_size);
+  Require(ExitCode::kUsage, row->kind != MaskKind::kChunked || c.chunk_attn_window_size >= 1,
+          "attention_mask=chunked needs chunk_attn_window_size of at least 1, got {}",
+          c.chunk_attn_window_size);
+
+  // One long document is balanced by zigzag, many short ones by stripes (docs/parallel.md, "Layouts").
+  if (c.context_parallel_layout == "auto") {
+    const int64_t mean = job.corpus->total_tokens() / job.corpus->num_documents();
+    const LayoutKind kind = mean < c.max_target_length / 2 ? LayoutKind::kStriped : LayoutKind::kZigzag;
+    c.context_parallel_layout = Name(job.mesh.context() == 1 ? LayoutKind::kContiguous : kind);
+  }
+  ParseLayoutKind(c.context_parallel_layout);
+}
+
+void ResolveRun(TrainConfig& c) {
+  if (c.learning_rate_schedule_steps < 0) c.learning_rate_schedule_steps = c.steps;
+  if (c.run_name.empty()) {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    localtime_r(&now, &local);
+    std::array<char, 32> text{};
+    std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &local);
+    c.run_name =
+        fmt::format("{}-{}", fs::path(c.model_path).lexically_normal().filename().string(), text.data());
+  }
+  Require(ExitCode::kUsage, c.run_name.find('/') == std::string::npos,
+          "run_name {} contains a slash; it names a folder in base_output_directory", c.run_name);
+}
+
+}  // namespace
+
+ModelOptions Job::model_options() const {
+  ModelOptions options;
+  options.dtype = dtype;
+  options.mask = mask;
+  options.max_target_length = config.max_target_length;
+  options.mlp_chunk_rows = config.mlp_chunk_length;
+  options.loss_chunk_rows = config.loss_chunk_length;
+  return options;
+}
+
+Layout Job::MakeLayout() const {
+  return Layout(ParseLayoutKind(config.context_parallel_layout), config.max_target_length, mesh.ring,
+                mesh.ulysses, config.stripe_length);
+}
+
+Job PrepareJob(const TrainConfig& config) {
+  Job job;
+  job.config = config;
+  job.dtype = config.dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
+  LoadModel(job);
+  LoadText(job);
+  ResolveRanks(job);
+  ResolveAttention(job);
+  ResolveRun(job.config);
+  return job;
+}
+
+}  // namespace longspan

@@ -1,0 +1,39 @@
+// Job: what a run works with once every default is resolved and every input is opened and checked. Made
+// before any rank starts or any file is written, so that whatever is wrong is said first; then shared by all
+// ranks, read only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/mesh.h"
+#include "data/corpus.h"
+#include "data/tokenizer.h"
+#include "model/config.h"
+#include "model/model.h"
+#include "parallel/layout.h"
+#include "train/train_config.h"
+
+namespace longspan {
+
+struct Job {
+  TrainConfig config;  // no default left: ranks, threads, mesh, layout, schedule, run name
+  ModelConfig model;
+  std::string model_json;       // the config.json it came from
+  std::string model_directory;  // empty for a built-in model, which starts from scratch
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Corpus> corpus, eval_corpus;  // eval_corpus null: no evaluation
+  MeshShape mesh;
+  DType dtype = DType::kFloat32;
+  MaskSpec mask;
+
+  ModelOptions model_options() const;
+  Layout MakeLayout() const;
+  int64_t micro_steps() const { return config.global_batch_size / mesh.data; }
+  std::string run_directory() const { return config.base_output_directory + "/" + config.run_name; }
+};
+
+// Throws Error (kUsage for a key, kInput for a model or a text) naming what to change.
+Job PrepareJob(const TrainConfig& config);
+
+}  // namespace longspan

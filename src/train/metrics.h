@@ -1,0 +1,57 @@
+// What a step reports: a line of metrics.jsonl and a progress line (docs/reference/metrics.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace longspan {
+
+struct StepMetrics {
+  int64_t step = 0;      // updates done, from 1
+  double loss = 0;       // mean over the step's targets, natural log, before the update
+  double grad_norm = 0;  // before clipping
+  double learning_rate = 0;
+  int64_t tokens = 0;  // rows that are no padding, over all sequences of the step
+  double step_seconds = 0;
+  double tokens_per_second = 0;           // of one rank
+  double tflops_per_second = 0;           // of one rank: useful FLOPs, pairs counted exactly
+  std::optional<double> mfu, hfu;         // unset without a known peak
+  double communication_wait_seconds = 0;  // mean over ranks
+  int64_t memory_peak_bytes = 0;          // largest rank
+  std::optional<double> eval_loss;        // mean over the held-out targets, after the update
+};
+
+// One JSON object and a newline; numbers with all their digits.
+std::string MetricsLine(const StepMetrics& metrics);
+
+// Appends lines to a file, each with one write.
+class MetricsLog {
+ public:
+  explicit MetricsLog(const std::string& path);
+  ~MetricsLog();
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+  void Append(const StepMetrics& metrics);
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+// The progress line: rewritten in place on a terminal, a line a step otherwise.
+class Progress {
+ public:
+  explicit Progress(int64_t last_step);
+  void Print(const StepMetrics& metrics);
+  // Ends a line that is still open, before something else is printed.
+  void EndLine();
+
+ private:
+  const int64_t last_step_;
+  const bool terminal_;
+  bool open_ = false;
+  double mean_seconds_ = 0;
+};
+
+}  // namespace longspan

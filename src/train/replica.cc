@@ -1,0 +1,59 @@
+#include "train/replica.h"
+
+#include "comm/dry_comm.h"
+#include "train/optimizer.h"
+
+namespace longspan {
+namespace {
+
+const std::set<Activation>& KeptActivations() {
+  static const std::set<Activation> kept = {Activation::kDecoderLayerInput, Activation::kQueryProj,
+                                            Activation::kKeyProj,           Activation::kValueProj,
+                                            Activation::kContext,           Activation::kContextLse};
+  return kept;
+}
+
+}  // namespace
+
+Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
+    : backend_(std::move(backend)),
+      mesh_(MakeMesh(job.mesh, world)),
+      layout_(job.MakeLayout()),
+      strategy_(FindStrategy(job.config.context_parallel_strategy).make(mesh_)),
+      weights_(MakeParamTable(job.model), job.dtype, Optimizer::MomentsOf(job.config),
+               backend_->dry() ? Arena::Mode::kMeasure : Arena::Mode::kReal),
+      activations_(job.model, layout_.rows_per_rank(), job.dtype, KeptActivations(), backend_->dry()),
+      model_(job.model, job.model_options(), *backend_, *strategy_, layout_, weights_, activations_),
+      context_rank_(mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses) {}
+
+std::map<std::string, int64_t> Replica::MemoryByName() const {
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [name, n] : weights_.memory().peak_by_name()) bytes[name] += n;
+  for (const auto& [name, n] : backend_->arena().peak_by_name()) bytes["step." + name] += n;
+  for (const ActivationRow& row : ActivationTable())
+    if (activations_.Kept(row.id))
+      bytes["activations." + std::string(row.name)] += activations_.num_bytes(row.id);
+  bytes["rotary tables and tokens"] += model_.num_bytes();
+  return bytes;
+}
+
+int64_t Replica::memory_bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, n] : MemoryByName()) sum += n;
+  return sum;
+}
+
+DryRun RunDry(const Job& job, int rank) {
+  const std::unique_ptr<Comm> world = MakeDryComm(rank, job.mesh.ranks());
+  Replica replica(job, MakeDryBackend(static_cast<int>(job.config.threads_per_rank)), *world);
+  const int64_t length = job.config.max_target_length;
+  Batch batch;
+  batch.tokens.assign(static_cast<size_t>(length), 0);
+  batch.targets.assign(static_cast<size_t>(length), 0);
+  batch.documents = {{0, length}};
+  batch.num_tokens = batch.num_targets = length;
+  replica.LossAndGradients(batch, 1.0);
+  return {replica.MemoryByName(), world->traffic()};
+}
+
+}  // namespace longspan

@@ -1,0 +1,60 @@
+// Replica: one rank's model and all that it stands on. The trainer runs one on the CPU; a dry run, with the
+// same constructor over a dry backend and communicator, learns what it will take.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "comm/mesh.h"
+#include "model/activations.h"
+#include "model/model.h"
+#include "parallel/strategy.h"
+#include "train/job.h"
+#include "train/weights.h"
+
+namespace longspan {
+
+class Replica {
+ public:
+  // Collective over `world`, which has mesh.ranks() ranks. `job` and `world` outlive it.
+  Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world);
+
+  Backend& backend() { return *backend_; }
+  Comm& world() { return *mesh_.world; }
+  const Mesh& mesh() const { return mesh_; }
+  ResidentWeights& weights() { return weights_; }
+
+  // Of this rank's rows of one sequence, which its context ranks work on together: Σ of token losses, natural
+  // log.
+  double Loss(const Batch& batch) { return model_.Loss(batch, context_rank_); }
+  // Also adds the gradients of loss_scale · that sum to the weights' gradients, for this rank's rows alone.
+  double LossAndGradients(const Batch& batch, double loss_scale) {
+    return model_.LossAndGradients(batch, context_rank_, loss_scale);
+  }
+
+  // Bytes by name, at their highest so far.
+  std::map<std::string, int64_t> MemoryByName() const;
+  int64_t memory_bytes() const;
+
+ private:
+  std::unique_ptr<Backend> backend_;
+  Mesh mesh_;
+  Layout layout_;
+  std::unique_ptr<AttentionStrategy> strategy_;
+  ResidentWeights weights_;
+  ResidentActivationStore activations_;
+  Model model_;
+  int context_rank_;
+};
+
+// Memory by name of one rank of a run, and what it sends in a micro-step's forward and backward pass, found
+// by running it dry: nothing is computed and no memory taken. Neither depends on the documents.
+struct DryRun {
+  std::map<std::string, int64_t> memory;
+  Comm::Traffic traffic;
+};
+DryRun RunDry(const Job& job, int rank);
+
+}  // namespace longspan

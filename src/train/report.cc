@@ -1,0 +1,106 @@
+#include "train/report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <thread>
+
+namespace longspan {
+namespace {
+
+std::string CpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "CPU";
+}
+
+// 1234567 → "1,234,567".
+std::string Grouped(int64_t n) {
+  std::string text = std::to_string(n);
+  for (int64_t i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3)
+    text.insert(static_cast<size_t>(i), ",");
+  return text;
+}
+
+std::string Plural(int64_t n, const char* noun) {
+  return fmt::format("{} {}{}", Grouped(n), noun, n == 1 ? "" : "s");
+}
+
+int NumThreads(const Job& job) {
+  const int64_t wanted = job.config.ranks * job.config.threads_per_rank;
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max(1u, std::thread::hardware_concurrency())));
+}
+
+}  // namespace
+
+std::string FormatBytes(int64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double x = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (x >= 1024 && unit + 1 < kUnits.size()) {
+    x /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes)
+                   : fmt::format("{:.{}f} {}", x,
+                                 x < 10    ? 2
+                                 : x < 100 ? 1
+                                           : 0,
+                                 kUnits[unit]);
+}
+
+MachinePeak FindPeak(const Job& job) {
+  if (job.config.peak_tflops > 0) return {job.config.peak_tflops * 1e12, "given"};
+  const CpuPeak peak = MeasureCpuPeak(job.dtype, NumThreads(job));
+  return {peak.flops_per_second, peak.unit + ", measured"};
+}
+
+std::string StartReport(const Job& job, const MachinePeak& peak,
+                        const std::map<std::string, int64_t>& memory) {
+  const TrainConfig& c = job.config;
+  const ModelConfig& m = job.model;
+  std::string text;
+  const auto line = [&](const char* title, const std::string& value) {
+    text += fmt::format("{:<9} {}\n", title, value);
+  };
+
+  const int64_t ram = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  line("machine", fmt::format("{}, {}, {}; {} peak {:.0f} GFLOP/s on {} ({})", CpuModel(),
+                              Plural(std::thread::hardware_concurrency(), "core"), FormatBytes(ram), c.dtype,
+                              peak.flops_per_second / 1e9, Plural(NumThreads(job), "thread"), peak.source));
+  line("target", fmt::format("{}, {} × {}", CpuTargetName(), Plural(c.ranks, "rank"),
+                             Plural(c.threads_per_rank, "thread")));
+  line("mesh", fmt::format("data {} × ring {} × ulysses {}; strategy {}, layout {}, mask {}", job.mesh.data,
+                           job.mesh.ring, job.mesh.ulysses, c.context_parallel_strategy,
+                           c.context_parallel_layout, c.attention_mask));
+  line("model", fmt::format("{}: {} parameters; {} of width {}, {} query / {} KV heads of {}, vocabulary {}",
+                            c.model_path, Grouped(m.num_parameters()), Plural(m.num_hidden_layers, "layer"),
+                            m.hidden_size, m.num_attention_heads, m.num_key_value_heads, m.head_dim,
+                            Grouped(m.vocab_size)));
+  line("data", fmt::format("{}: {}, {}", c.data_path, Plural(job.corpus->num_documents(), "document"),
+                           Plural(job.corpus->total_tokens(), "token")));
+  line("step",
+       fmt::format("{} of {} = {} in {}", Plural(c.global_batch_size, "sequence"),
+                   Grouped(c.max_target_length), Plural(c.global_batch_size * c.max_target_length, "token"),
+                   Plural(job.micro_steps(), "micro-step")));
+
+  int64_t total = 0;
+  size_t width = 0;
+  std::vector<std::pair<int64_t, std::string>> rows;
+  for (const auto& [name, bytes] : memory) {
+    total += bytes;
+    width = std::max(width, name.size());
+    if (bytes > 0) rows.emplace_back(bytes, name);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  line("memory", fmt::format("{} a rank", FormatBytes(total)));
+  for (const auto& [bytes, name] : rows)
+    text += fmt::format("{:<9} {:<{}}  {:>9}\n", "", name, width, FormatBytes(bytes));
+  line("run", job.run_directory());
+  return text;
+}
+
+}  // namespace longspan

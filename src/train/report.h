@@ -1,0 +1,26 @@
+// What a person sees at the start of a run.
+#pragma once
+
+#include <string>
+
+#include "backend/backend.h"
+#include "train/job.h"
+#include "train/replica.h"
+
+namespace longspan {
+
+// The machine's peak for the run's dtype over all its ranks, FLOP/s: peak_tflops, or measured.
+struct MachinePeak {
+  double flops_per_second = 0;
+  std::string source;  // "vdpbf16ps, measured", "given"
+};
+MachinePeak FindPeak(const Job& job);
+
+// Machine, CPU target, ranks and mesh, model size, data, tokens a step, memory by name of the first rank.
+std::string StartReport(const Job& job, const MachinePeak& peak,
+                        const std::map<std::string, int64_t>& memory);
+
+// "1.50 GiB", "12.3 MiB", "640 B".
+std::string FormatBytes(int64_t bytes);
+
+}  // namespace longspan

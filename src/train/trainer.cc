@@ -1,0 +1,260 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "comm/thread_comm.h"
+#include "model/flops.h"
+#include "train/checkpoint.h"
+#include "train/metrics.h"
+#include "train/optimizer.h"
+#include "train/replica.h"
+#include "train/report.h"
+#include "train/run_directory.h"
+#include "train/schedule.h"
+
+namespace longspan {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The sequences of a step. Every rank reads all of them, so the divisor of the loss is known beforehand.
+struct StepBatches {
+  std::vector<Batch> sequences;  // global_batch_size
+  int64_t num_tokens = 0, num_targets = 0;
+};
+
+// One rank of a run.
+class Trainer {
+ public:
+  Trainer(const Job& job, Comm& world, double peak_flops);
+
+  // From `checkpoint`, or from the model's own weights if that is empty.
+  void Start(const std::string& checkpoint);
+  int64_t step() const { return step_; }
+  void Run();
+
+ private:
+  StepMetrics Step();
+  StepBatches ReadBatches();
+  // Σ over ranks of this micro-step's gradients, added to those of the micro-steps before.
+  void SumGradients(int64_t micro);
+  // Fills in what is measured rather than computed with.
+  void Measure(StepMetrics& metrics, const StepBatches& batches, double seconds, double matmul_flops,
+               double waited);
+  double Evaluate();
+  void Save();
+
+  // Σ over ranks in place; the time it takes counts as waiting.
+  void SumOverRanks(std::span<double> values);
+  double waited() { return wait_seconds_ + replica_.backend().wait_seconds(); }
+  bool IsLead() { return replica_.world().rank() == 0; }
+
+  const Job& job_;
+  const TrainConfig& config_;
+  const double peak_flops_;
+  Replica replica_;
+  Optimizer optimizer_;
+  std::vector<Buffer> accumulated_;  // gradients of earlier micro-steps, by unit; empty with one micro-step
+  SequenceReader reader_;
+  int64_t step_ = 0;  // updates done
+  double wait_seconds_ = 0;
+};
+
+Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
+    : job_(job),
+      config_(job.config),
+      peak_flops_(peak_flops),
+      replica_(job, MakeCpuBackend(static_cast<int>(job.config.threads_per_rank)), world),
+      optimizer_(config_, replica_.backend(), replica_.weights()),
+      reader_(*job.corpus, config_.max_target_length, static_cast<uint64_t>(config_.data_shuffle_seed),
+              config_.enable_data_shuffling) {
+  if (job.micro_steps() > 1)
+    for (const ParamUnit& unit : replica_.weights().table().units)
+      accumulated_.emplace_back(DType::kFloat32, std::initializer_list<int64_t>{unit.num_elements});
+}
+
+StepMetrics Trainer::Step() {
+  const double start = Now(), flops_before = replica_.backend().matmul_flops(), waited_before = waited();
+  const StepBatches batches = ReadBatches();
+
+  double loss = 0;
+  for (int64_t micro = 0; micro < job_.micro_steps(); ++micro) {
+    const int64_t sequence = micro * job_.mesh.data + replica_.mesh().at.data;
+    optimizer_.ZeroGradients();
+    loss += replica_.LossAndGradients(batches.sequences[static_cast<size_t>(sequence)],
+                                      1.0 / static_cast<double>(batches.num_targets));
+    SumGradients(micro);
+  }
+  SumOverRanks({&loss, 1});
+
+  StepMetrics metrics;
+  metrics.loss = loss / static_cast<double>(batches.num_targets);
+  metrics.grad_norm = optimizer_.GradientNorm();
+  metrics.learning_rate = LearningRate(config_, step_);
+  Require(std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm),
+          "step {}: loss {} or gradient norm {} is not finite; the weights were left as they were before "
+          "this step. "
+          "Lower learning_rate, or look at the sequences of this step",
+          step_ + 1, metrics.loss, metrics.grad_norm);
+  optimizer_.Update(metrics.learning_rate, metrics.grad_norm);
+  metrics.step = ++step_;
+
+  Measure(metrics, batches, Now() - start, replica_.backend().matmul_flops() - flops_before,
+          waited() - waited_before);
+  return metrics;
+}
+
+StepBatches Trainer::ReadBatches() {
+  StepBatches batches;
+  for (int64_t i = 0; i < config_.global_batch_size; ++i) {
+    batches.sequences.push_back(reader_.Next());
+    batches.num_tokens += batches.sequences.back().num_tokens;
+    batches.num_targets += batches.sequences.back().num_targets;
+  }
+  Require(batches.num_targets > 0,
+          "step {} has no target: none of its {} tokens is followed by one that counts; give longer "
+          "documents, or "
+          "look at loss_mask or labels",
+          step_ + 1, batches.num_tokens);
+  return batches;
+}
+
+void Trainer::SumGradients(int64_t micro) {
+  for (int unit = 0; unit < replica_.weights().table().num_units(); ++unit) {
+    const Tensor grad = replica_.weights().FlatGrad(unit);
+    const double start = Now();
+    replica_.world().AllReduceSum(grad);
+    wait_seconds_ += Now() - start;
+    if (accumulated_.empty()) continue;
+    const Tensor sum = accumulated_[static_cast<size_t>(unit)].tensor();
+    if (micro > 0) replica_.backend().Add(sum, grad);
+    if (micro + 1 < job_.micro_steps()) replica_.backend().Copy(grad, sum);
+  }
+}
+
+void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, double seconds, double matmul_flops,
+                      double waited) {
+  const size_t ranks = static_cast<size_t>(job_.mesh.ranks());
+  int64_t memory = replica_.memory_bytes();
+  for (const Buffer& buffer : accumulated_) memory += buffer.num_bytes();
+  std::vector<double> sums(2 + ranks);  // then each rank's memory
+  sums[0] = matmul_flops;
+  sums[1] = waited;
+  sums[2 + static_cast<size_t>(replica_.world().rank())] = static_cast<double>(memory);
+  SumOverRanks(sums);
+
+  StepFlops flops;
+  for (const Batch& batch : batches.sequences) flops += CountFlops(job_.model, job_.mask, batch);
+  const double useful = flops.useful, hardware = sums[0] + flops.attention_hardware;
+  metrics.tokens = batches.num_tokens;
+  metrics.step_seconds = seconds;
+  metrics.tokens_per_second = static_cast<double>(batches.num_tokens) / seconds / static_cast<double>(ranks);
+  metrics.tflops_per_second = useful / seconds / static_cast<double>(ranks) / 1e12;
+  if (peak_flops_ > 0) {
+    metrics.mfu = useful / seconds / peak_flops_;
+    metrics.hfu = hardware / seconds / peak_flops_;
+  }
+  metrics.communication_wait_seconds = sums[1] / static_cast<double>(ranks);
+  metrics.memory_peak_bytes = static_cast<int64_t>(*std::max_element(sums.begin() + 2, sums.end()));
+}
+
+// The mean loss over the held-out text, from its beginning, in file order. Data groups take turns.
+double Trainer::Evaluate() {
+  SequenceReader reader(*job_.eval_corpus, config_.max_target_length, 0, /*shuffle=*/false);
+  double sums[2] = {0, 0};  // of losses (each rank's rows), of targets (once)
+  for (int64_t i = 0; reader.position().epoch == 0 && i != config_.eval_steps; ++i) {
+    const Batch batch = reader.Next();
+    if (i % job_.mesh.data == replica_.mesh().at.data) sums[0] += replica_.Loss(batch);
+    if (IsLead()) sums[1] += static_cast<double>(batch.num_targets);
+  }
+  SumOverRanks(sums);
+  Require(sums[1] > 0, "eval_data_path {} has no target in it", config_.eval_data_path);
+  return sums[0] / sums[1];
+}
+
+void Trainer::Start(const std::string& checkpoint) {
+  if (!checkpoint.empty()) {
+    const CheckpointState state = LoadCheckpoint(checkpoint, replica_.weights());
+    step_ = state.step;
+    optimizer_.set_num_updates(state.optimizer_step);
+    reader_.Seek(state.reader);
+  } else if (!job_.model_directory.empty()) {
+    LoadModelWeights(job_.model_directory, replica_.weights());
+  } else {
+    replica_.weights().Initialize(job_.model.initializer_range,
+                                  static_cast<uint64_t>(config_.init_weights_seed));
+  }
+  Require(ExitCode::kUsage, step_ < config_.steps,
+          "the checkpoint {} is at step {} already and steps is {}; give a larger number of steps",
+          checkpoint, step_, config_.steps);
+}
+
+void Trainer::Save() {
+  if (IsLead()) {
+    SaveOptions options;
+    options.dtype = config_.save_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
+    options.max_shard_bytes = config_.max_shard_bytes;
+    options.config_json = WriteModelConfig(job_.model, job_.model_json, options.dtype);
+    options.tokenizer_directory = job_.model_directory;
+    const CheckpointState state{step_, reader_.position(), optimizer_.num_updates()};
+    SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
+  }
+  replica_.world().Barrier();  // nobody goes on from a step that could not be saved
+}
+
+void Trainer::SumOverRanks(std::span<double> values) {
+  const double start = Now();
+  replica_.world().SumOverRanks(values);
+  wait_seconds_ += Now() - start;
+}
+
+void Trainer::Run() {
+  std::unique_ptr<MetricsLog> log;
+  std::unique_ptr<Progress> progress;
+  if (IsLead()) {
+    log = std::make_unique<MetricsLog>(MetricsIn(job_.run_directory()));
+    progress = std::make_unique<Progress>(config_.steps);
+  }
+  while (step_ < config_.steps) {
+    StepMetrics metrics = Step();
+    if (job_.eval_corpus && step_ % config_.eval_interval == 0) metrics.eval_loss = Evaluate();
+    if (IsLead()) {
+      log->Append(metrics);
+      progress->Print(metrics);
+    }
+    if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || step_ == config_.steps))
+      Save();
+  }
+  if (IsLead()) progress->EndLine();
+}
+
+}  // namespace
+
+void Train(const Job& job, const std::string& config_yaml) {
+  const std::string checkpoint = CheckpointToResume(job.run_directory(), job.config.resume);
+  const MachinePeak peak = FindPeak(job);
+  fmt::print("{}", StartReport(job, peak, RunDry(job, 0).memory));
+  if (!checkpoint.empty()) fmt::print("{:<9} {}\n", "resume", checkpoint);
+  std::fflush(stdout);
+
+  RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
+    Trainer trainer(job, world, peak.flops_per_second);
+    trainer.Start(checkpoint);
+    // Only now, with every input read, does the run's directory change.
+    if (world.rank() == 0) OpenRunDirectory(job.run_directory(), config_yaml, trainer.step());
+    world.Barrier();
+    trainer.Run();
+  });
+
+  fmt::print("metrics   {}\n", MetricsIn(job.run_directory()));
+  if (job.config.enable_checkpointing)
+    fmt::print("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory())));
+}
+
+}  // namespace longspan

@@ -1,0 +1,87 @@
+#include "train/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "train/run_directory.h"
+
+namespace longspan {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunDirectory : public testing::Test {
+ protected:
+  void SetUp() override { fs::remove_all(path_); }
+  void TearDown() override { fs::remove_all(path_); }
+  const std::string path_ = testing::TempDir() + "longspan_run_directory_test";
+};
+
+TEST(MetricsLine, KeepsEveryDigitAndTheOrderOfFields) {
+  StepMetrics m;
+  m.step = 7;
+  m.loss = 1.0 / 3;
+  m.grad_norm = 0.1;
+  m.tokens = int64_t{1} << 40;
+  const std::string line = MetricsLine(m);
+  ASSERT_EQ(line.back(), '\n');
+  const auto json = nlohmann::ordered_json::parse(line);
+  EXPECT_EQ(json["loss"].get<double>(), 1.0 / 3);
+  EXPECT_EQ(json["tokens"].get<int64_t>(), int64_t{1} << 40);
+  EXPECT_TRUE(json["mfu"].is_null());
+  EXPECT_TRUE(json["hfu"].is_null());
+  EXPECT_FALSE(json.contains("eval_loss"));
+  EXPECT_EQ(json.begin().key(), "step");
+  m.mfu = 0.5;
+  m.eval_loss = 2.5;
+  const auto full = nlohmann::json::parse(MetricsLine(m));
+  EXPECT_EQ(full["mfu"], 0.5);
+  EXPECT_EQ(full["eval_loss"], 2.5);
+}
+
+TEST_F(RunDirectory, ResumingCutsTheMetricsBackToTheCheckpoint) {
+  OpenRunDirectory(path_, "steps: 3\n", 0);
+  EXPECT_EQ(ReadTextFile(path_ + "/config.yml"), "steps: 3\n");
+  std::string kept;
+  {
+    MetricsLog log(MetricsIn(path_));
+    for (int64_t step = 1; step <= 5; ++step) {
+      StepMetrics m;
+      m.step = step;
+      log.Append(m);
+      if (step <= 3) kept += MetricsLine(m);
+    }
+  }
+  OpenRunDirectory(path_, "steps: 5\n", 3);
+  EXPECT_EQ(ReadTextFile(MetricsIn(path_)), kept);
+  // A line that a kill cut short goes too.
+  WriteFileAtomically(MetricsIn(path_), kept + "{\"step\":4,\"lo");
+  OpenRunDirectory(path_, "steps: 5\n", 4);
+  EXPECT_EQ(ReadTextFile(MetricsIn(path_)), kept);
+}
+
+TEST_F(RunDirectory, AFreshStartIsRefusedWhereStepsAre) {
+  EXPECT_EQ(CheckpointToResume(path_, "none"), "");
+  EXPECT_EQ(CheckpointToResume(path_, "auto"), "");
+  OpenRunDirectory(path_, "", 0);
+  EXPECT_EQ(CheckpointToResume(path_, "none"), "");
+  {
+    MetricsLog log(MetricsIn(path_));
+    log.Append(StepMetrics{});
+  }
+  try {
+    CheckpointToResume(path_, "none");
+    FAIL() << "was not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(e.what()).find("resume=auto"), std::string::npos);
+  }
+  EXPECT_THROW(CheckpointToResume(path_, path_ + "/no_such_checkpoint"), Error);
+}
+
+}  // namespace
+}  // namespace longspan
