@@ -25,14 +25,22 @@ class Corpus {
   virtual void ReadLabels(int64_t document, int64_t begin, std::span<int32_t> out) const = 0;
   // "FILE" or "FILE:LINE" of a document, for error messages.
   virtual std::string DocumentName(int64_t document) const = 0;
+  // Files of a folder that were left out because they are binary.
+  virtual int64_t num_skipped_files() const { return 0; }
 
   int64_t total_tokens() const;
 };
 
-// A text file (one document), a JSONL file (a document a line: `text`, or `input_ids` with an optional `loss_mask` or
-// `labels` of the same length), or a folder of such files, searched recursively in order of their paths.
-// Throws Error naming file, line, what was got and wanted: no such file, nothing in it, not UTF-8 free JSON, ids
-// that are no integers in [0, vocab_size), lengths that differ, …. Empty documents are dropped.
+// Opens
+// - a text file: one document, mapped into memory;
+// - a JSONL file (*.jsonl): a document a line, as data/jsonl.h says; lines of white space are skipped;
+// - a folder: every regular file below it in byte order of its path, *.jsonl as JSONL, all others as text.
+// Left out
+//   are hidden files and folders (leading dot), links to folders, and binary files (a NUL byte in the first 8
+//   KiB).
+// Compressed files (*.gz, *.zst) are refused. Empty documents are dropped.
+// Throws Error naming file and line, what was got and wanted: no such file, nothing in it, a bad line, text
+// whose ids the model doesn't have (tokenizer.vocab_size() > vocab_size), ….
 std::unique_ptr<Corpus> OpenCorpus(const std::string& path, const Tokenizer& tokenizer, int64_t vocab_size);
 
 }  // namespace longspan

@@ -26,10 +26,10 @@ struct ReaderPosition {
   friend bool operator==(const ReaderPosition&, const ReaderPosition&) = default;
 };
 
-// Reads sequences one after the other. Documents come in the epoch's order (a permutation from seed and epoch); each is put
-// behind the one before if it fits, else starts a new sequence; one longer than T is cut into consecutive pieces,
-// each a document of its own for mask and positions, whose last row's target is the next piece's first token. An
-// epoch's last sequence is padded, so epochs never mix. No token is dropped.
+// Reads sequences one after the other. Documents come in the epoch's order (a permutation from seed and
+// epoch); each is put behind the one before if it fits, else starts a new sequence; one longer than T is cut
+// into consecutive pieces, each a document of its own for mask and positions, whose last row's target is the
+// next piece's first token. An epoch's last sequence is padded, so epochs never mix. No token is dropped.
 class SequenceReader {
  public:
   SequenceReader(const Corpus& corpus, int64_t max_target_length, uint64_t seed, bool shuffle = true);
@@ -39,7 +39,7 @@ class SequenceReader {
   void Seek(const ReaderPosition& position);  // throws Error if the corpus has no such place
 
  private:
-  int64_t DocumentAt(int64_t place) const;
+  int64_t DocumentAt(const ReaderPosition& position);
 
   const Corpus& corpus_;
   const int64_t length_;
@@ -50,7 +50,8 @@ class SequenceReader {
   std::vector<int64_t> order_;
 };
 
-// The number of sequences in one epoch from `position`'s start. Reads lengths only.
-int64_t SequencesPerEpoch(const Corpus& corpus, int64_t max_target_length, uint64_t seed, int64_t epoch, bool shuffle = true);
+// The number of sequences that one whole epoch makes. Reads lengths only.
+int64_t SequencesPerEpoch(const Corpus& corpus, int64_t max_target_length, uint64_t seed, int64_t epoch,
+                          bool shuffle = true);
 
 }  // namespace longspan

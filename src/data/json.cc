@@ -1,0 +1,43 @@
+#include "data/json.h"
+
+#include <set>
+#include <vector>
+
+#include "core/check.h"
+
+namespace longspan {
+namespace {
+
+constexpr size_t kMaxCause = 300;  // the parser quotes what it read last, which may be a whole line
+
+// "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error …" from the place on; a
+// text of one line needs no line number, since `where` gives one.
+std::string Cause(std::string_view what, bool one_line) {
+  size_t begin = what.find(one_line ? "column " : "line ");
+  if (begin == what.npos) begin = what.find("] ") == what.npos ? 0 : what.find("] ") + 2;
+  const std::string_view cause = what.substr(begin);
+  return cause.size() <= kMaxCause ? std::string(cause) : fmt::format("{} …", cause.substr(0, kMaxCause));
+}
+
+}  // namespace
+
+nlohmann::json ParseJson(std::string_view text, const std::string& where) {
+  using nlohmann::json;
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto refuse_repeated_keys = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key)
+      Require(keys.back().insert(value.get<std::string>()).second, "{}: key \"{}\" is there twice", where,
+              value.get_ref<const std::string&>());
+    return true;
+  };
+  try {
+    return json::parse(text.begin(), text.end(), refuse_repeated_keys);
+  } catch (const json::exception& e) {
+    throw Error(fmt::format("{}: invalid JSON: {}", where,
+                            Cause(e.what(), text.find('\n') == std::string_view::npos)));
+  }
+}
+
+}  // namespace longspan
