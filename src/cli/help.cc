@@ -1,0 +1,110 @@
+#include "cli/help.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/run_config.h"
+#include "model/config.h"
+#include "parallel/strategy.h"
+
+namespace longspan {
+namespace {
+
+constexpr size_t kWidth = 100;
+
+// `text` in lines of at most kWidth columns, each indented.
+std::string Wrapped(std::string_view text, size_t indent) {
+  std::string out;
+  size_t column = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string_view word = text.substr(begin, end - begin);
+    if (column > 0 && column + 1 + word.size() > kWidth) {
+      out += '\n';
+      column = 0;
+    }
+    out += column == 0 ? std::string(indent, ' ') : " ";
+    out += word;
+    column += (column == 0 ? indent : 1) + word.size();
+    begin = end + 1;
+  }
+  return out + "\n";
+}
+
+std::string DefaultText(const Key& key) {
+  const std::string value = ValueText(key, TrainConfig{});
+  if (key.required) return "required";
+  return value.empty() ? "empty" : value;
+}
+
+// What a strategy is good for; the names alone say little.
+std::string StrategyLines(std::string_view format_of_line) {
+  std::string lines;
+  for (const StrategyRow& row : StrategyTable())
+    lines += fmt::format(fmt::runtime(format_of_line), row.name, row.summary);
+  return lines;
+}
+
+}  // namespace
+
+std::string MainHelp() {
+  return "longspan trains language models on sequences far longer than one device can hold.\n"
+         "\n"
+         "Usage:\n"
+         "  longspan train [RECIPE.yml] [key=value ...]  train, by the recipe's keys and these\n"
+         "  longspan train --help                        every key: type, range, default, meaning\n"
+         "  longspan --version\n"
+         "  longspan --help\n"
+         "\n"
+         "Exit codes: 0 done, 1 internal error, 2 command line or recipe, 3 model, text or checkpoint,\n"
+         "4 memory, disk or permission, 5 another rank failed first.\n";
+}
+
+std::string TrainHelp() {
+  std::string text =
+      "Usage: longspan train [RECIPE.yml] [key=value ...]\n"
+      "\n" +
+      Wrapped(
+          "Trains a model and leaves its configuration, metrics and checkpoints in "
+          "base_output_directory/run_name. "
+          "RECIPE.yml is one flat YAML map of the keys below; key=value goes before the recipe.",
+          0);
+  std::string_view group;
+  for (const Key& key : RunKeys()) {
+    if (key.group != group) text += fmt::format("\n{}:\n", key.group);
+    group = key.group;
+    text += fmt::format("  {}={}  [{}]\n", key.name, TypeName(key), DefaultText(key));
+    std::string meaning(key.meaning);
+    if (key.range.Limits()) meaning += fmt::format(" Wants {}.", Wanted(key));
+    text += Wrapped(meaning, 6);
+  }
+  text += fmt::format("\nStrategies:\n{}", StrategyLines("  {:<12}{}\n"));
+  text += fmt::format("\nBuilt-in models: {}.\n", fmt::join(BuiltinModelNames(), ", "));
+  text += "\n`longspan train --help=markdown` prints the keys as docs/reference/keys.md.\n";
+  return text;
+}
+
+std::string KeyReference() {
+  std::string text =
+      "# Keys of `longspan train`\n"
+      "\n"
+      "Written by `longspan train --help=markdown`; the list itself is `src/cli/run_config.cc`.\n"
+      "A recipe is one flat YAML map of these keys; `key=value` on the command line goes before the "
+      "recipe.\n";
+  std::string_view group;
+  for (const Key& key : RunKeys()) {
+    if (key.group != group)
+      text += fmt::format("\n## {}\n\n| key | wants | default | meaning |\n|---|---|---|---|\n", key.group);
+    group = key.group;
+    const std::string value = key.required || ValueText(key, TrainConfig{}).empty()
+                                  ? DefaultText(key)
+                                  : fmt::format("`{}`", DefaultText(key));
+    text += fmt::format("| `{}` | {} | {} | {} |\n", key.name, Wanted(key), value, key.meaning);
+  }
+  text += fmt::format("\n## Strategies\n\n{}", StrategyLines("- `{}`: {}\n"));
+  text += fmt::format("\n## Built-in models\n\n`{}`\n", fmt::join(BuiltinModelNames(), "`, `"));
+  return text;
+}
+
+}  // namespace longspan
