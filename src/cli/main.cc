@@ -11,6 +11,7 @@
 #include "cli/run_config.h"
 #include "core/check.h"
 #include "core/names.h"
+#include "train/job.h"
 #include "train/trainer.h"
 
 namespace longspan {
@@ -21,7 +22,8 @@ void TrainCommand(std::span<const std::string> arguments) {
     if (argument == "--help" || argument == "-h") return fmt::print("{}", TrainHelp());
     if (argument == "--help=markdown") return fmt::print("{}", KeyReference());
   }
-  Train(LoadTrainConfig(arguments));
+  const Job job = PrepareJob(LoadTrainConfig(arguments));
+  Train(job, WriteRecipe(job.config));
 }
 
 void RunCommand(std::span<const std::string> arguments) {
