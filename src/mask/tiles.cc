@@ -34,7 +34,7 @@ Range Intersect(Range a, Range b) { return {std::max(a.begin, b.begin), std::min
 }  // namespace
 
 TileClass Mask::Classify(Range rows, Range keys) const {
-  if (rows.empty() || keys.empty()) return TileClass::kEmpty;
+  if (keys.empty()) return TileClass::kEmpty;
   bool any = false, all = true;
   int64_t rows_in_runs = 0;
   for (const RowRun& run : RunsIn(rows)) {

@@ -1,6 +1,7 @@
 // AttentionStrategy: exact attention over a sequence that is spread over the ranks of one communicator.
 //
-// To add one: a file with forward and backward, and a row in StrategyTable(). Tests, planner and --help follow.
+// To add one: a file with forward and backward, and a row in StrategyTable(). Tests, planner and --help
+// follow.
 #pragma once
 
 #include <memory>
@@ -15,8 +16,8 @@
 
 namespace longspan {
 
-// What a strategy must know of the sequence and of who holds what. A rank of the strategy's communicator holds the
-// rows spans[rank], in that order; every rank the same number.
+// What a strategy must know of the sequence and of who holds what. A rank of the strategy's communicator
+// holds the rows spans[rank], in that order; every rank the same number.
 struct SequenceShards {
   const Mask* mask = nullptr;
   std::span<const std::vector<Range>> spans;  // one list per rank of the communicator
@@ -29,17 +30,18 @@ class AttentionStrategy {
   virtual ~AttentionStrategy() = default;
 
   // q (t, H, D), k (t, K, D), v (t, K, E) of one dtype → out (t, H, E) of it, lse (t, H) f32.
-  virtual void Forward(Backend& backend, const SequenceShards& shards, Tensor q, Tensor k, Tensor v, Tensor out,
-                       Tensor lse) = 0;
+  virtual void Forward(Backend& backend, const SequenceShards& shards, Tensor q, Tensor k, Tensor v,
+                       Tensor out, Tensor lse) = 0;
   // From dout, lse and delta = rowsum(out ∘ dout) writes dq, dk, dv, each f32 or of q's dtype.
-  virtual void Backward(Backend& backend, const SequenceShards& shards, Tensor q, Tensor k, Tensor v, Tensor dout,
-                        Tensor lse, Tensor delta, Tensor dq, Tensor dk, Tensor dv) = 0;
+  virtual void Backward(Backend& backend, const SequenceShards& shards, Tensor q, Tensor k, Tensor v,
+                        Tensor dout, Tensor lse, Tensor delta, Tensor dq, Tensor dk, Tensor dv) = 0;
 };
 
 // The inner ones work on any communicator; USP is an all-to-all around an inner strategy.
 std::unique_ptr<AttentionStrategy> MakeAllGather(Comm& comm);
 std::unique_ptr<AttentionStrategy> MakeRing(Comm& comm);
-std::unique_ptr<AttentionStrategy> MakeUsp(Comm& ulysses, int num_ring, std::unique_ptr<AttentionStrategy> inner);
+std::unique_ptr<AttentionStrategy> MakeUsp(Comm& ulysses, int num_ring,
+                                           std::unique_ptr<AttentionStrategy> inner);
 
 struct StrategyRow {
   std::string_view name;     // as in context_parallel_strategy

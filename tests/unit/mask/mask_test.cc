@@ -112,6 +112,8 @@ TEST(Mask, MalformedRunsAreABug) {
   EXPECT_THROW(Mask({RowRun{{0, 4}, 1, {nothing}}}), std::logic_error);
   EXPECT_THROW(Mask({RowRun{{0, 4}, 2, {row_itself, row_itself}}}), std::logic_error);
   EXPECT_THROW(Mask({RowRun{{4, 4}, 1, {row_itself}}}), std::logic_error);
+  EXPECT_THROW(Mask({RowRun{{0, 4}, 0, {row_itself}}}), std::logic_error);
+  EXPECT_THROW(Mask({RowRun{{0, 4}, 3, {row_itself}}}), std::logic_error);
   EXPECT_THROW(Mask({RowRun{{0, 5}, 1, {row_itself}}, RowRun{{4, 6}, 1, {row_itself}}}), std::logic_error);
   // Empty in its last row only.
   EXPECT_THROW(Mask({RowRun{{0, 4}, 1, {{{{0, true}, {3, false}}}}}}), std::logic_error);

@@ -107,7 +107,10 @@ TEST(Tiles, EmptyRangesAreEmpty) {
   const Mask mask = MakeMask({.kind = MaskKind::kFull}, Documents{{0, 8}});
   EXPECT_EQ(mask.Classify({3, 3}, {0, 8}), TileClass::kEmpty);
   EXPECT_EQ(mask.Classify({0, 8}, {3, 3}), TileClass::kEmpty);
+  EXPECT_EQ(mask.Classify({5, 3}, {0, 8}), TileClass::kEmpty);
+  EXPECT_EQ(mask.Classify({0, 8}, {5, 3}), TileClass::kEmpty);
   EXPECT_EQ(mask.CountPairs({0, 8}, {5, 3}), 0);
+  EXPECT_EQ(mask.CountPairs({5, 3}, {0, 8}), 0);
   EXPECT_EQ(Mask().Classify({0, 8}, {0, 8}), TileClass::kEmpty);
   EXPECT_EQ(Mask().CountPairs(), 0);
 }
