@@ -22,8 +22,8 @@ std::string_view Name(CpuTarget target);  // "scalar", "avx2", "avx512"
 std::span<const CpuTarget> AllTargets();
 bool Runs(const CpuFeatures& cpu, CpuTarget target);
 
-// The fastest target of `cpu`, or the one that `forced` names unless it is empty (the value of LONGSPAN_CPU_TARGET).
-// Throws Error(kUsage) if `forced` names no target, or one that `cpu` lacks.
+// The fastest target of `cpu`, or the one that `forced` names unless it is empty (the value of
+// LONGSPAN_CPU_TARGET). Throws Error(kUsage) if `forced` names no target, or one that `cpu` lacks.
 CpuTarget ChooseTarget(const CpuFeatures& cpu, std::string_view forced);
 // The same for this machine and this process's environment.
 CpuTarget ChooseTarget();

@@ -1,5 +1,5 @@
-// Parallel loops of a rank's threads. One thread enters no OpenMP region at all, so that a thread-sanitized build
-// (libgomp is not instrumented) sees nothing but plain code.
+// Parallel loops of a rank's threads. One thread enters no OpenMP region at all, so that a thread-sanitized
+// build (libgomp is not instrumented) sees nothing but plain code.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace longspan::cpu {
 
-// Calls body(i) for every i in [0, count), on at most `num_threads` threads in contiguous shares. `body` must not
-// throw.
+// Calls body(i) for every i in [0, count), on at most `num_threads` threads in contiguous shares. `body` must
+// not throw.
 template <class Body>
 void ParallelFor(int num_threads, int64_t count, const Body& body) {
   if (num_threads == 1 || count <= 1) {
@@ -19,8 +19,8 @@ void ParallelFor(int num_threads, int64_t count, const Body& body) {
   for (int64_t i = 0; i < count; ++i) body(i);
 }
 
-// Cuts [0, size) into blocks of `block` and calls body(begin, end) for each. The cut does not depend on the number
-// of threads, so partial sums of blocks that are added in order don't either.
+// Cuts [0, size) into blocks of `block` and calls body(begin, end) for each. The cut does not depend on the
+// number of threads, so partial sums of blocks that are added in order don't either.
 template <class Body>
 void ParallelBlocks(int num_threads, int64_t size, int64_t block, const Body& body) {
   ParallelFor(num_threads, (size + block - 1) / block,

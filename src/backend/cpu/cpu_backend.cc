@@ -1,0 +1,165 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/ops.h"
+#include "backend/shapes.h"
+
+namespace longspan {
+namespace cpu {
+namespace {
+
+// Checks shapes, takes workspace, and leaves the rest to the operation's own file.
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(CpuTarget target, int num_threads)
+      : Backend(Arena::Mode::kReal),
+        target_(target),
+        threads_{KernelsFor(target), num_threads},
+        products_(target, num_threads) {
+    CHECK(num_threads >= 1);
+  }
+
+  std::string Describe() const override {
+    return fmt::format("cpu, {}, {} thread{}", Name(target_), threads_.num, threads_.num == 1 ? "" : "s");
+  }
+
+  void Zero(Tensor x) override { cpu::Zero(threads_, x); }
+  void Copy(Tensor src, Tensor dst) override {
+    shapes::CheckCopy(src, dst);
+    cpu::Copy(threads_, src, dst);
+  }
+  void Cast(Tensor src, Tensor dst) override {
+    shapes::CheckCast(src, dst);
+    cpu::Cast(threads_, src, dst);
+  }
+  void Add(Tensor x, Tensor y) override {
+    shapes::CheckAdd(x, y);
+    cpu::Add(threads_, x, y);
+  }
+  void CopyHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) override {
+    shapes::CheckHeads(src, src_head, dst, dst_head, n);
+    cpu::CopyHeads(threads_, src, src_head, dst, dst_head, n);
+  }
+  void AddHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) override {
+    shapes::CheckHeads(src, src_head, dst, dst_head, n);
+    cpu::AddHeads(threads_, src, src_head, dst, dst_head, n);
+  }
+
+  void Matmul(const MatmulArgs& args) override {
+    const Arena::Scope scope(arena());
+    products_.Run(args, Workspace("matmul workspace", products_.Workspace(args)));
+    matmul_flops_ += shapes::MatmulFlops(args);
+  }
+
+  void Embedding(Tensor tokens, Tensor table, Tensor out) override {
+    shapes::CheckEmbedding(tokens, table, out);
+    cpu::Embedding(threads_, tokens, table, out);
+  }
+  void EmbeddingBackward(Tensor tokens, Tensor dout, Tensor dtable) override {
+    shapes::CheckEmbeddingBackward(tokens, dout, dtable);
+    cpu::EmbeddingBackward(threads_, tokens, dout, dtable);
+  }
+
+  void RmsNorm(Tensor x, Tensor weight, float epsilon, Tensor y) override {
+    shapes::CheckRmsNorm(x, weight, y);
+    cpu::RmsNorm(threads_, x, weight, epsilon, y);
+  }
+  void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx,
+                       Tensor dweight) override {
+    shapes::CheckRmsNormBackward(x, weight, dy, dx, dweight);
+    const Arena::Scope scope(arena());
+    const Tensor workspace = Workspace("norm workspace", RmsNormBackwardWorkspace(x));
+    cpu::RmsNormBackward(threads_, x, weight, epsilon, dy, dx, dweight, workspace);
+  }
+
+  void Rope(Tensor x, Tensor positions, const RopeTables& tables, bool inverse) override {
+    shapes::CheckRope(x, positions, tables);
+    cpu::Rope(threads_, x, positions, tables, inverse);
+  }
+
+  void SwiGlu(Tensor gate, Tensor up, Tensor out) override {
+    shapes::CheckSwiGlu(gate, up, out);
+    cpu::SwiGlu(threads_, gate, up, out);
+  }
+  void SwiGluBackward(Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup) override {
+    shapes::CheckSwiGluBackward(gate, up, dout, dgate, dup);
+    cpu::SwiGluBackward(threads_, gate, up, dout, dgate, dup);
+  }
+
+  void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, bool first, bool last,
+                        const AttentionState& state, Tensor out, Tensor lse) override {
+    shapes::CheckAttentionForward(call, q, k, v, first, last, state, out, lse);
+    const Arena::Scope scope(arena());
+    const Tensor workspace =
+        Workspace("attention workspace", AttentionForwardWorkspace(call, q, k, v, target_, threads_.num));
+    cpu::AttentionForward(call, q, k, v, first, last, state, out, lse, workspace, target_, threads_.num);
+  }
+  void AttentionDelta(Tensor out, Tensor dout, Tensor delta) override {
+    shapes::CheckAttentionDelta(out, dout, delta);
+    cpu::AttentionDelta(out, dout, delta, target_, threads_.num);
+  }
+  void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout, Tensor lse,
+                         Tensor delta, Tensor dq, Tensor dk, Tensor dv) override {
+    shapes::CheckAttentionBackward(call, q, k, v, dout, lse, delta, dq, dk, dv);
+    const Arena::Scope scope(arena());
+    const Tensor workspace =
+        Workspace("attention workspace", AttentionBackwardWorkspace(call, q, k, v, target_, threads_.num));
+    cpu::AttentionBackward(call, q, k, v, dout, lse, delta, dq, dk, dv, workspace, target_, threads_.num);
+  }
+
+  double CrossEntropy(Tensor logits, Tensor targets) override {
+    shapes::CheckCrossEntropy(logits, targets);
+    const Arena::Scope scope(arena());
+    return cpu::CrossEntropy(threads_, logits, targets,
+                             Workspace("loss workspace", CrossEntropyWorkspace(logits)));
+  }
+  double CrossEntropyBackward(Tensor logits, Tensor targets, float scale, Tensor dlogits) override {
+    shapes::CheckCrossEntropyBackward(logits, targets, dlogits);
+    const Arena::Scope scope(arena());
+    const Tensor workspace = Workspace("loss workspace", CrossEntropyWorkspace(logits));
+    return cpu::CrossEntropyBackward(threads_, logits, targets, scale, dlogits, workspace);
+  }
+
+  double SumOfSquares(Tensor x) override {
+    shapes::CheckSumOfSquares(x);
+    const Arena::Scope scope(arena());
+    return cpu::SumOfSquares(threads_, x, Workspace("gradient norm workspace", SumOfSquaresWorkspace(x)));
+  }
+  void AdamW(const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
+             Tensor compute) override {
+    shapes::CheckAdamW(args, grad, master, exp_avg, exp_avg_sq, compute);
+    cpu::AdamW(threads_, args, grad, master, exp_avg, exp_avg_sq, compute);
+  }
+  void Sgd(double learning_rate, double grad_scale, Tensor grad, Tensor master, Tensor compute) override {
+    shapes::CheckSgd(grad, master, compute);
+    cpu::Sgd(threads_, learning_rate, grad_scale, grad, master, compute);
+  }
+
+ private:
+  // `name` is a string literal (Arena). Call inside a scope.
+  Tensor Workspace(std::string_view name, int64_t bytes) {
+    return arena().Allocate(name, DType::kByte, {bytes});
+  }
+
+  CpuTarget target_;
+  Threads threads_;
+  MatrixProducts products_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCpuBackend(CpuTarget target, int num_threads) {
+  CHECK(Runs(DetectCpu(), target));
+  return std::make_unique<CpuBackend>(target, num_threads);
+}
+
+}  // namespace cpu
+
+std::unique_ptr<Backend> MakeCpuBackend(int num_threads) {
+  return cpu::MakeCpuBackend(cpu::ChooseTarget(), num_threads);
+}
+
+std::string CpuTargetName() { return std::string(cpu::Name(cpu::ChooseTarget())); }
+
+}  // namespace longspan

@@ -1,0 +1,81 @@
+// The inner loops of the pointwise operations: plain pointers, one thread, no allocation. kernels_impl.h is
+// compiled once per CPU target; what cuts an operation into rows and blocks for the threads lies beside each
+// operation.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/cpu_features.h"
+#include "core/tensor.h"
+
+namespace longspan::cpu {
+
+// A row of logits: max and Σ exp(logits − max).
+struct LogSumExp {
+  float max;
+  double sum;
+};
+
+// AdamW with everything that doesn't depend on the element taken together.
+struct AdamWFactors {
+  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float step_size;        // learning_rate / c1
+  float inverse_root_c2;  // 1 / √c2
+  float epsilon, decay;   // decay = 1 − learning_rate · weight_decay
+};
+
+// T is float or BFloat16; arithmetic is in f32.
+template <class T>
+struct TypedKernels {
+  void (*add)(const T* x, T* y, int64_t n);             // y += x
+  void (*accumulate)(const T* x, float* y, int64_t n);  // y += x
+  void (*rms_norm)(const T* x, const T* weight, float epsilon, T* y, int64_t rows, int64_t width);
+  // dweight (width) += over the rows.
+  void (*rms_norm_backward)(const T* x, const T* weight, float epsilon, const T* dy, T* dx, float* dweight,
+                            int64_t rows, int64_t width);
+  // One token: x (heads, 2·pairs); coarse and fine (pairs, 2) are its rows of the two tables.
+  void (*rope)(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* fine, bool inverse);
+  void (*swiglu)(const T* gate, const T* up, T* out, int64_t n);
+  void (*swiglu_backward)(const T* gate, const T* up, const T* dout, T* dgate, T* dup, int64_t n);
+  // out = exp(logits − max) · factor.
+  void (*scaled_exp)(const float* logits, float max, float factor, T* out, int64_t n);
+};
+
+struct Kernels {
+  TypedKernels<float> f32;
+  TypedKernels<BFloat16> bf16;
+  void (*to_bf16)(const float* x, BFloat16* y, int64_t n);
+  void (*to_f32)(const BFloat16* x, float* y, int64_t n);
+  LogSumExp (*log_sum_exp)(const float* logits, int64_t n);
+  double (*sum_of_squares)(const float* x, int64_t n);
+  void (*adamw)(const AdamWFactors& factors, const float* grad, float* master, float* exp_avg,
+                float* exp_avg_sq, int64_t n);
+  void (*sgd)(float rate, const float* grad, float* master, int64_t n);  // master −= rate · grad
+
+  template <class T>
+  const TypedKernels<T>& For() const {
+    if constexpr (DTypeOf<T>() == DType::kFloat32) {
+      return f32;
+    } else {
+      return bf16;
+    }
+  }
+};
+
+const Kernels& KernelsFor(CpuTarget target);
+
+// One for each file that compiles kernels_impl.h.
+extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels;
+
+// Calls f with a null pointer of the C++ type of `dtype`, which is f32 or bf16.
+template <class F>
+void WithFloatType(DType dtype, const F& f) {
+  if (dtype == DType::kFloat32) {
+    f(static_cast<float*>(nullptr));
+  } else {
+    CHECK(dtype == DType::kBFloat16);
+    f(static_cast<BFloat16*>(nullptr));
+  }
+}
+
+}  // namespace longspan::cpu

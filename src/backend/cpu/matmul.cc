@@ -1,0 +1,140 @@
+#include "backend/cpu/matmul.h"
+
+#include <omp.h>
+
+#include <map>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <tuple>
+
+#include "backend/cpu/ops.h"
+#include "backend/shapes.h"
+
+namespace longspan::cpu {
+namespace {
+
+int64_t RoundUp64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+dnnl::memory::data_type TypeOf(DType dtype) {
+  return dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+// The operands of a product whose bf16 ones have been given room as f32, one after another in the workspace.
+struct Widened {
+  MatmulArgs args;        // all f32
+  int64_t operand_bytes;  // of the room at the workspace's start
+};
+
+Widened Widen(const MatmulArgs& args, const Tensor& workspace) {
+  Widened result{args, 0};
+  for (Tensor MatmulArgs::*operand : {&MatmulArgs::a, &MatmulArgs::b, &MatmulArgs::c}) {
+    Tensor& x = result.args.*operand;
+    if (x.dtype() == DType::kFloat32) continue;
+    char* room = workspace.IsNull() ? nullptr : static_cast<char*>(workspace.raw()) + result.operand_bytes;
+    x = Tensor(room, DType::kFloat32, x.shape());
+    result.operand_bytes += RoundUp64(x.num_bytes());
+  }
+  return result;
+}
+
+}  // namespace
+
+// One oneDNN primitive per shape. Its scratchpad is ours, so that a step's memory is all in the arena.
+class MatrixProducts::OneDnn {
+ public:
+  int64_t Scratchpad(const MatmulArgs& args) { return Find(args).scratchpad_bytes; }
+
+  void Run(const MatmulArgs& args, void* scratchpad) {
+    const Entry& entry = Find(args);
+    const auto memory = [&](const dnnl::memory::desc& desc, void* data) {
+      return dnnl::memory(desc, engine_, data);
+    };
+    entry.primitive.execute(stream_, {{DNNL_ARG_SRC, memory(entry.a, args.a.raw())},
+                                      {DNNL_ARG_WEIGHTS, memory(entry.b, args.b.raw())},
+                                      {DNNL_ARG_DST, memory(entry.c, args.c.raw())},
+                                      {DNNL_ARG_SCRATCHPAD, memory(entry.scratchpad, scratchpad)}});
+    stream_.wait();
+  }
+
+ private:
+  using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, bool>;
+  struct Entry {
+    dnnl::matmul primitive;
+    dnnl::memory::desc a, b, c, scratchpad;
+    int64_t scratchpad_bytes = 0;
+  };
+
+  const Entry& Find(const MatmulArgs& args) {
+    const auto [m, n, k] = shapes::CheckMatmul(args);
+    const Key key{
+        m, n, k, args.a.dtype(), args.c.dtype(), args.transpose_a, args.transpose_b, args.accumulate};
+    const auto found = entries_.find(key);
+    return found != entries_.end() ? found->second : entries_.emplace(key, Make(args, m, n, k)).first->second;
+  }
+
+  Entry Make(const MatmulArgs& args, int64_t m, int64_t n, int64_t k) {
+    const auto in = TypeOf(args.a.dtype()), out = TypeOf(args.c.dtype());
+    using Dims = dnnl::memory::dims;
+    Entry entry;
+    entry.a = dnnl::memory::desc({m, k}, in, args.transpose_a ? Dims{1, m} : Dims{k, 1});
+    entry.b = dnnl::memory::desc({k, n}, in, args.transpose_b ? Dims{1, k} : Dims{n, 1});
+    entry.c = dnnl::memory::desc({m, n}, out, Dims{n, 1});
+    dnnl::primitive_attr attr;
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    attr.set_fpmath_mode(dnnl::fpmath_mode::strict);  // f32 products stay f32 whatever the environment says
+    if (args.accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0f);
+      attr.set_post_ops(sum);
+    }
+    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(entry.a, entry.b, entry.c), attr, engine_);
+    entry.primitive = dnnl::matmul(desc);
+    entry.scratchpad = desc.scratchpad_desc();
+    entry.scratchpad_bytes = static_cast<int64_t>(entry.scratchpad.get_size());
+    return entry;
+  }
+
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  std::map<Key, Entry> entries_;
+};
+
+MatrixProducts::MatrixProducts(CpuTarget target, int num_threads)
+    : target_(target), num_threads_(num_threads) {
+  if (target != CpuTarget::kScalar) one_dnn_ = std::make_unique<OneDnn>();
+}
+
+MatrixProducts::~MatrixProducts() = default;
+
+bool MatrixProducts::NeedsWidening(const MatmulArgs& args) const {
+  return target_ == CpuTarget::kAvx2 && args.a.dtype() == DType::kBFloat16;
+}
+
+int64_t MatrixProducts::Workspace(const MatmulArgs& args) {
+  const auto [m, n, k] = shapes::CheckMatmul(args);
+  if (m == 0 || n == 0 || k == 0) return 0;
+  if (target_ == CpuTarget::kScalar) return PlainMatmulWorkspace(args);
+  omp_set_num_threads(num_threads_);  // of this thread's regions alone; oneDNN plans for as many
+  if (!NeedsWidening(args)) return one_dnn_->Scratchpad(args);
+  const Widened wide = Widen(args, Tensor());
+  return wide.operand_bytes + one_dnn_->Scratchpad(wide.args);
+}
+
+void MatrixProducts::Run(const MatmulArgs& args, Tensor workspace) {
+  const auto [m, n, k] = shapes::CheckMatmul(args);
+  const Threads threads{KernelsFor(target_), num_threads_};
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    if (!args.accumulate) Zero(threads, args.c);
+    return;
+  }
+  if (target_ == CpuTarget::kScalar) return PlainMatmul(num_threads_, args, workspace);
+  omp_set_num_threads(num_threads_);
+  if (!NeedsWidening(args)) return one_dnn_->Run(args, workspace.raw());
+  const Widened wide = Widen(args, workspace);
+  Cast(threads, args.a, wide.args.a);
+  Cast(threads, args.b, wide.args.b);
+  one_dnn_->Run(wide.args, static_cast<char*>(workspace.raw()) + wide.operand_bytes);
+  if (args.c.dtype() == DType::kBFloat16) Cast(threads, wide.args.c, args.c);
+}
+
+}  // namespace longspan::cpu

@@ -1,0 +1,38 @@
+// Matrix products of the CPU backend: oneDNN, or plain loops on the scalar target.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu_features.h"
+#include "backend/cpu/kernels.h"
+
+namespace longspan::cpu {
+
+// One per backend, for one rank. Keeps what oneDNN prepares for each shape.
+class MatrixProducts {
+ public:
+  MatrixProducts(CpuTarget target, int num_threads);
+  ~MatrixProducts();
+
+  // Bytes of workspace of a product: a function of shapes and dtypes; the tensors' memory is not touched.
+  int64_t Workspace(const MatmulArgs& args);
+  // `workspace` has that many bytes.
+  void Run(const MatmulArgs& args, Tensor workspace);
+
+ private:
+  class OneDnn;
+  // Where the CPU has no bf16 products of its own: through f32 copies of the operands.
+  bool NeedsWidening(const MatmulArgs& args) const;
+
+  CpuTarget target_;
+  int num_threads_;
+  std::unique_ptr<OneDnn> one_dnn_;  // none on the scalar target
+};
+
+// matmul_plain.cc
+int64_t PlainMatmulWorkspace(const MatmulArgs& args);
+void PlainMatmul(int num_threads, const MatmulArgs& args, Tensor workspace);
+
+}  // namespace longspan::cpu

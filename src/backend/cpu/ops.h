@@ -1,0 +1,59 @@
+// The CPU backend's operations but for attention (attention.h) and matrix products (matmul.h). Shapes and
+// meaning are those of Backend; shapes were checked. Work is cut into blocks whose size doesn't depend on the
+// number of threads, and partial sums are added in the blocks' order, so results don't depend on it either.
+//
+// An operation that needs workspace has a function for its bytes, which a dry run calls too.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+
+namespace longspan::cpu {
+
+struct Threads {
+  const Kernels& kernels;
+  int num;
+};
+
+// memory.cc
+void Zero(Threads threads, Tensor x);
+void Copy(Threads threads, Tensor src, Tensor dst);
+void Cast(Threads threads, Tensor src, Tensor dst);
+void Add(Threads threads, Tensor x, Tensor y);
+void CopyHeads(Threads threads, Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n);
+void AddHeads(Threads threads, Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n);
+
+// embedding.cc
+void Embedding(Threads threads, Tensor tokens, Tensor table, Tensor out);
+void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, Tensor dtable);
+
+// norm.cc
+void RmsNorm(Threads threads, Tensor x, Tensor weight, float epsilon, Tensor y);
+int64_t RmsNormBackwardWorkspace(const Tensor& x);
+void RmsNormBackward(Threads threads, Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx,
+                     Tensor dweight, Tensor workspace);
+
+// rope.cc
+void Rope(Threads threads, Tensor x, Tensor positions, const RopeTables& tables, bool inverse);
+
+// swiglu.cc
+void SwiGlu(Threads threads, Tensor gate, Tensor up, Tensor out);
+void SwiGluBackward(Threads threads, Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup);
+
+// loss.cc
+int64_t CrossEntropyWorkspace(const Tensor& logits);
+double CrossEntropy(Threads threads, Tensor logits, Tensor targets, Tensor workspace);
+double CrossEntropyBackward(Threads threads, Tensor logits, Tensor targets, float scale, Tensor dlogits,
+                            Tensor workspace);
+
+// optimizer.cc
+int64_t SumOfSquaresWorkspace(const Tensor& x);
+double SumOfSquares(Threads threads, Tensor x, Tensor workspace);
+void AdamW(Threads threads, const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg,
+           Tensor exp_avg_sq, Tensor compute);
+void Sgd(Threads threads, double learning_rate, double grad_scale, Tensor grad, Tensor master,
+         Tensor compute);
+
+}  // namespace longspan::cpu

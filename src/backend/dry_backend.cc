@@ -1,0 +1,126 @@
+// Measures a step without computing it: checks the same shapes as the CPU backend, takes the same workspace,
+// counts the same matrix products, and touches nothing.
+#include "backend/cpu/attention.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/matmul.h"
+#include "backend/cpu/ops.h"
+#include "backend/shapes.h"
+
+namespace longspan {
+namespace cpu {
+namespace {
+
+class DryBackend final : public Backend {
+ public:
+  DryBackend(CpuTarget target, int num_threads)
+      : Backend(Arena::Mode::kMeasure),
+        target_(target),
+        num_threads_(num_threads),
+        products_(target, num_threads) {
+    CHECK(num_threads >= 1);
+  }
+
+  std::string Describe() const override { return fmt::format("dry run of cpu, {}", Name(target_)); }
+  bool dry() const override { return true; }
+
+  void Zero(Tensor) override {}
+  void Copy(Tensor src, Tensor dst) override { shapes::CheckCopy(src, dst); }
+  void Cast(Tensor src, Tensor dst) override { shapes::CheckCast(src, dst); }
+  void Add(Tensor x, Tensor y) override { shapes::CheckAdd(x, y); }
+  void CopyHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) override {
+    shapes::CheckHeads(src, src_head, dst, dst_head, n);
+  }
+  void AddHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) override {
+    shapes::CheckHeads(src, src_head, dst, dst_head, n);
+  }
+
+  void Matmul(const MatmulArgs& args) override {
+    TakeWorkspace("matmul workspace", products_.Workspace(args));
+    matmul_flops_ += shapes::MatmulFlops(args);
+  }
+
+  void Embedding(Tensor tokens, Tensor table, Tensor out) override {
+    shapes::CheckEmbedding(tokens, table, out);
+  }
+  void EmbeddingBackward(Tensor tokens, Tensor dout, Tensor dtable) override {
+    shapes::CheckEmbeddingBackward(tokens, dout, dtable);
+  }
+
+  void RmsNorm(Tensor x, Tensor weight, float, Tensor y) override { shapes::CheckRmsNorm(x, weight, y); }
+  void RmsNormBackward(Tensor x, Tensor weight, float, Tensor dy, Tensor dx, Tensor dweight) override {
+    shapes::CheckRmsNormBackward(x, weight, dy, dx, dweight);
+    TakeWorkspace("norm workspace", RmsNormBackwardWorkspace(x));
+  }
+
+  void Rope(Tensor x, Tensor positions, const RopeTables& tables, bool) override {
+    shapes::CheckRope(x, positions, tables);
+  }
+
+  void SwiGlu(Tensor gate, Tensor up, Tensor out) override { shapes::CheckSwiGlu(gate, up, out); }
+  void SwiGluBackward(Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup) override {
+    shapes::CheckSwiGluBackward(gate, up, dout, dgate, dup);
+  }
+
+  void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, bool first, bool last,
+                        const AttentionState& state, Tensor out, Tensor lse) override {
+    shapes::CheckAttentionForward(call, q, k, v, first, last, state, out, lse);
+    TakeWorkspace("attention workspace", AttentionForwardWorkspace(call, q, k, v, target_, num_threads_));
+  }
+  void AttentionDelta(Tensor out, Tensor dout, Tensor delta) override {
+    shapes::CheckAttentionDelta(out, dout, delta);
+  }
+  void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout, Tensor lse,
+                         Tensor delta, Tensor dq, Tensor dk, Tensor dv) override {
+    shapes::CheckAttentionBackward(call, q, k, v, dout, lse, delta, dq, dk, dv);
+    TakeWorkspace("attention workspace", AttentionBackwardWorkspace(call, q, k, v, target_, num_threads_));
+  }
+
+  double CrossEntropy(Tensor logits, Tensor targets) override {
+    shapes::CheckCrossEntropy(logits, targets);
+    TakeWorkspace("loss workspace", CrossEntropyWorkspace(logits));
+    return 0;
+  }
+  double CrossEntropyBackward(Tensor logits, Tensor targets, float, Tensor dlogits) override {
+    shapes::CheckCrossEntropyBackward(logits, targets, dlogits);
+    TakeWorkspace("loss workspace", CrossEntropyWorkspace(logits));
+    return 0;
+  }
+
+  double SumOfSquares(Tensor x) override {
+    shapes::CheckSumOfSquares(x);
+    TakeWorkspace("gradient norm workspace", SumOfSquaresWorkspace(x));
+    return 0;
+  }
+  void AdamW(const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
+             Tensor compute) override {
+    shapes::CheckAdamW(args, grad, master, exp_avg, exp_avg_sq, compute);
+  }
+  void Sgd(double, double, Tensor grad, Tensor master, Tensor compute) override {
+    shapes::CheckSgd(grad, master, compute);
+  }
+
+ private:
+  // `name` is a string literal (Arena).
+  void TakeWorkspace(std::string_view name, int64_t bytes) {
+    const Arena::Scope scope(arena());
+    arena().Allocate(name, DType::kByte, {bytes});
+  }
+
+  CpuTarget target_;
+  int num_threads_;
+  MatrixProducts products_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeDryBackend(CpuTarget target, int num_threads) {
+  return std::make_unique<DryBackend>(target, num_threads);
+}
+
+}  // namespace cpu
+
+std::unique_ptr<Backend> MakeDryBackend(int num_threads) {
+  return cpu::MakeDryBackend(cpu::ChooseTarget(), num_threads);
+}
+
+}  // namespace longspan

@@ -1,0 +1,58 @@
+// What the operations of a backend ask of their operands' shapes and dtypes (backend.h says it in words).
+// Every backend calls these first, so that a dry run fails where a real one would. All are CHECKs: a wrong
+// shape is ours.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/backend.h"
+
+namespace longspan::shapes {
+
+bool IsFloat(const Tensor& x);  // f32 or bf16
+
+struct MatmulSizes {
+  int64_t m, n, k;
+};
+MatmulSizes CheckMatmul(const MatmulArgs& args);
+double MatmulFlops(const MatmulArgs& args);  // 2·m·n·k
+
+void CheckCopy(const Tensor& src, const Tensor& dst);
+void CheckCast(const Tensor& src, const Tensor& dst);
+void CheckAdd(const Tensor& x, const Tensor& y);
+void CheckHeads(const Tensor& src, int64_t src_head, const Tensor& dst, int64_t dst_head, int64_t n);
+
+void CheckEmbedding(const Tensor& tokens, const Tensor& table, const Tensor& out);
+void CheckEmbeddingBackward(const Tensor& tokens, const Tensor& dout, const Tensor& dtable);
+
+// A tensor of any rank as rows of its last dimension.
+struct RowSizes {
+  int64_t rows, width;
+};
+RowSizes RowsOf(const Tensor& x);
+RowSizes CheckRmsNorm(const Tensor& x, const Tensor& weight, const Tensor& y);
+RowSizes CheckRmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Tensor& dx,
+                              const Tensor& dweight);
+void CheckRope(const Tensor& x, const Tensor& positions, const RopeTables& tables);
+// gate, up and out or dout; and the two gradients.
+void CheckSwiGlu(const Tensor& gate, const Tensor& up, const Tensor& out);
+void CheckSwiGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dout, const Tensor& dgate,
+                         const Tensor& dup);
+
+void CheckAttentionForward(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v,
+                           bool first, bool last, const AttentionState& state, const Tensor& out,
+                           const Tensor& lse);
+void CheckAttentionDelta(const Tensor& out, const Tensor& dout, const Tensor& delta);
+void CheckAttentionBackward(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const Tensor& dout, const Tensor& lse, const Tensor& delta, const Tensor& dq,
+                            const Tensor& dk, const Tensor& dv);
+
+void CheckCrossEntropy(const Tensor& logits, const Tensor& targets);
+void CheckCrossEntropyBackward(const Tensor& logits, const Tensor& targets, const Tensor& dlogits);
+
+void CheckSumOfSquares(const Tensor& x);
+void CheckSgd(const Tensor& grad, const Tensor& master, const Tensor& compute);
+void CheckAdamW(const AdamWArgs& args, const Tensor& grad, const Tensor& master, const Tensor& exp_avg,
+                const Tensor& exp_avg_sq, const Tensor& compute);
+
+}  // namespace longspan::shapes
