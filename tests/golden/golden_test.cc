@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "data/corpus.h"
 #include "data/packing.h"
+#include "support/files.h"
 #include "support/model_ranks.h"
 #include "support/program.h"
 #include "train/checkpoint.h"

@@ -1,0 +1,100 @@
+// Training runs of a tiny model in a directory of their own: the trainer as the program calls it, without the
+// program.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "support/files.h"
+#include "support/tiny.h"
+#include "train/checkpoint.h"
+#include "train/job.h"
+#include "train/safetensors.h"
+#include "train/trainer.h"
+
+namespace longspan::testing {
+
+// Makes `directory` a Hugging Face model directory with initial weights of this seed.
+inline void WriteModel(const std::string& directory, const ModelConfig& config, uint64_t seed) {
+  std::filesystem::create_directories(directory);
+  WriteFileAtomically(directory + "/config.json", WriteModelConfig(config, "", DType::kFloat32));
+  ResidentWeights weights(MakeParamTable(config), DType::kFloat32, ResidentWeights::Moments::kNone);
+  weights.Initialize(config.initializer_range, seed);
+  std::vector<SafetensorsTensor> tensors;
+  for (int unit = 0; unit < weights.table().num_units(); ++unit) {
+    const ParamUnit& rows = weights.table().units[static_cast<size_t>(unit)];
+    for (size_t i = 0; i < rows.rows.size(); ++i) {
+      tensors.push_back({rows.rows[i].name, weights.Get(unit)[i], rows.rows[i].shape});
+    }
+  }
+  WriteSafetensors(directory, "model", tensors, DType::kFloat32, int64_t{1} << 30);
+}
+
+// Documents of these lengths with random ids, one a line.
+inline void WriteDocuments(const std::string& path, const std::vector<int64_t>& lengths, int64_t vocab_size,
+                           uint64_t seed = 1) {
+  const CounterRandom random(seed, "documents");
+  uint64_t index = 0;
+  std::string text;
+  for (const int64_t length : lengths) {
+    nlohmann::json ids = nlohmann::json::array();
+    for (int64_t i = 0; i < length; ++i)
+      ids.push_back(random.Below(static_cast<uint64_t>(vocab_size), index++));
+    text += nlohmann::json{{"input_ids", ids}}.dump() + "\n";
+  }
+  WriteFileAtomically(path, text);
+}
+
+// f32, one thread a rank, nothing measured at start.
+inline TrainConfig PlainConfig(const std::string& model, const std::string& data, const std::string& output) {
+  TrainConfig config;
+  config.model_path = model;
+  config.data_path = data;
+  config.base_output_directory = output;
+  config.dtype = "float32";
+  config.threads_per_rank = 1;
+  config.peak_tflops = 1;
+  return config;
+}
+
+// Runs it without its report on standard output, and gives back its run directory.
+inline std::string TrainQuietly(const TrainConfig& config) {
+  const Job job = PrepareJob(config);
+  ::testing::internal::CaptureStdout();
+  try {
+    Train(job, "");
+  } catch (...) {
+    ::testing::internal::GetCapturedStdout();
+    throw;
+  }
+  ::testing::internal::GetCapturedStdout();
+  return job.run_directory();
+}
+
+// name → values, of a Hugging Face directory.
+inline std::map<std::string, std::vector<float>> ReadWeights(const std::string& directory) {
+  const SafetensorsDirectory files(directory, "model");
+  std::map<std::string, std::vector<float>> weights;
+  for (const std::string& name : files.Names()) {
+    const std::vector<int64_t>& shape = files.Shape(name);
+    int64_t num_elements = 1;
+    for (const int64_t n : shape) num_elements *= n;
+    std::vector<float>& values = weights[name];
+    values.resize(static_cast<size_t>(num_elements));
+    files.ReadFloat32(name, Tensor(values.data(), DType::kFloat32, shape));
+  }
+  return weights;
+}
+
+inline std::map<std::string, std::vector<float>> LatestWeights(const std::string& run_directory) {
+  return ReadWeights(LatestCheckpoint(run_directory + "/checkpoints"));
+}
+
+}  // namespace longspan::testing
