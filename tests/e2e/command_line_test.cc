@@ -1,0 +1,169 @@
+// The program as a person meets it: what it says of itself, and what it says of bad input. Whatever is
+// refused leaves the disk as it was.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "core/file.h"
+#include "support/program.h"
+
+namespace longspan {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ProgramResult;
+using testing::RunProgram;
+
+// Every file below a directory with its contents, every link with its target.
+std::map<std::string, std::string> Snapshot(const std::string& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    std::string& content = files[entry.path().string()];
+    if (entry.is_symlink()) content = fs::read_symlink(entry.path()).string();
+    if (entry.is_regular_file() && !entry.is_symlink()) content = ReadTextFile(entry.path().string());
+  }
+  return files;
+}
+
+class CommandLine : public ::testing::Test {
+ protected:
+  CommandLine() {
+    std::ofstream text(directory_ / "text.txt");
+    for (int i = 0; i < 200; ++i) text << "line " << i * i << " of the text\n";
+  }
+
+  // The words that make a quick run in this test's directory.
+  std::string Quick() const {
+    return fmt::format(
+        "model_path=tiny data_path={0}/text.txt base_output_directory={0}/runs run_name=a "
+        "max_target_length=64 steps=1 threads_per_rank=1 peak_tflops=1 ",
+        directory_.path());
+  }
+
+  // Runs it and expects this exit code, one line of error that holds every fragment, and an untouched disk.
+  void ExpectRefused(const std::string& arguments, int exit_code, const std::vector<std::string>& fragments) {
+    const auto before = Snapshot(directory_.path());
+    const ProgramResult result = RunProgram(arguments);
+    EXPECT_EQ(result.exit_code, exit_code) << arguments << "\n" << result.output;
+    const size_t error = result.output.find("longspan: error: ");
+    ASSERT_NE(error, std::string::npos) << arguments << "\n" << result.output;
+    EXPECT_EQ(result.output.find('\n', error), result.output.size() - 1) << result.output;
+    for (const std::string& fragment : fragments)
+      EXPECT_NE(result.output.find(fragment, error), std::string::npos) << "no " << fragment << " in\n"
+                                                                        << result.output;
+    EXPECT_TRUE(Snapshot(directory_.path()) == before) << arguments << " changed the disk";
+  }
+
+  testing::TemporaryDirectory directory_;
+};
+
+TEST_F(CommandLine, SaysWhatItIs) {
+  const ProgramResult version = RunProgram("--version");
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_TRUE(version.output.starts_with("longspan ")) << version.output;
+
+  const ProgramResult help = RunProgram("--help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_NE(help.output.find("longspan train [RECIPE.yml] [key=value ...]"), std::string::npos)
+      << help.output;
+  EXPECT_EQ(RunProgram("help").output, help.output);
+
+  const ProgramResult train = RunProgram("train --help");
+  EXPECT_EQ(train.exit_code, 0);
+  EXPECT_NE(train.output.find("context_parallel_strategy=all_gather|ring|ulysses|usp"), std::string::npos);
+  EXPECT_EQ(RunProgram("train --help=markdown").output,
+            ReadTextFile(LONGSPAN_SOURCE_DIR "/docs/reference/keys.md"));
+}
+
+TEST_F(CommandLine, Commands) {
+  ExpectRefused("", 2, {"no command given"});
+  ExpectRefused("trian", 2, {"unknown command 'trian'; did you mean 'train'?"});
+  ExpectRefused("train --fast " + Quick(), 2, {"unknown option '--fast'"});
+}
+
+TEST_F(CommandLine, Recipes) {
+  ExpectRefused("train nowhere.yml", 2, {"recipe 'nowhere.yml' isn't there"});
+  std::ofstream(directory_ / "bad.yml") << "steps: 1\nsteps: 2\n";
+  ExpectRefused("train " + (directory_ / "bad.yml"), 2, {"bad.yml:2: key 'steps' is repeated"});
+}
+
+TEST_F(CommandLine, Values) {
+  ExpectRefused("train step=3 " + Quick(), 2, {"unknown key 'step'; did you mean 'steps'?"});
+  ExpectRefused("train steps=3 " + Quick(), 2, {"key 'steps' is repeated"});
+  ExpectRefused("train learning_rate=nan " + Quick(), 2,
+                {"learning_rate wants a number of at least 0, got 'nan'"});
+  ExpectRefused("train model_path=tiny data_path=x max_target_length=0", 2,
+                {"max_target_length wants an integer of at least 1, got '0'"});
+}
+
+TEST_F(CommandLine, HeadsFewerThanTheUlyssesDegree) {
+  ExpectRefused("train ranks=8 context_parallel_strategy=ulysses " + Quick(), 2,
+                {"ulysses_parallelism", "8", "num_attention_heads 4", "largest that works is 4"});
+}
+
+TEST_F(CommandLine, ModelsAndTexts) {
+  const std::string rest = " base_output_directory=" + (directory_ / "runs") + " max_target_length=64";
+  ExpectRefused("train model_path=tiny data_path=" + (directory_ / "nothing.txt") + rest, 3,
+                {directory_ / "nothing.txt"});
+  ExpectRefused("train model_path=tinny data_path=" + (directory_ / "text.txt") + rest, 3, {"tinny", "tiny"});
+  ExpectRefused("train model_path=" + directory_.path() + " data_path=" + (directory_ / "text.txt") + rest, 3,
+                {"config.json"});
+  std::ofstream(directory_ / "bad.jsonl") << "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 256]}\n";
+  ExpectRefused("train model_path=tiny data_path=" + (directory_ / "bad.jsonl") + rest, 3,
+                {"bad.jsonl:2", "256"});
+  std::ofstream(directory_ / "one.jsonl") << "{\"input_ids\": [1]}\n";
+  const ProgramResult no_target =
+      RunProgram("train model_path=tiny data_path=" + (directory_ / "one.jsonl") + rest);
+  EXPECT_EQ(no_target.exit_code, 3) << no_target.output;
+  EXPECT_NE(no_target.output.find("step 1 has no target"), std::string::npos) << no_target.output;
+}
+
+TEST_F(CommandLine, AnOutputDirectoryThatCannotBeMade) {
+  ExpectRefused(
+      "train model_path=tiny max_target_length=64 run_name=a data_path=" + (directory_ / "text.txt") +
+          " base_output_directory=" + (directory_ / "text.txt") + "/runs",
+      4, {"text.txt/runs"});
+}
+
+TEST_F(CommandLine, ARunIsReportedAndNotOverwritten) {
+  const ProgramResult run = RunProgram("train " + Quick());
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  for (const char* fragment : {"machine ", "target ", "mesh ", "model ", "memory ", "step 1/1", "loss ",
+                               "grad norm ", "MFU ", "HFU ", "runs/a/metrics.jsonl", "runs/a/checkpoints/"})
+    EXPECT_NE(run.output.find(fragment), std::string::npos) << "no " << fragment << " in\n" << run.output;
+  ExpectRefused("train " + Quick(), 2, {"runs/a already has steps", "resume=auto"});
+}
+
+TEST_F(CommandLine, CheckpointsThatAreDamaged) {
+  const ProgramResult run = RunProgram("train " + Quick());
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  const std::string checkpoint = directory_ / "runs/a/checkpoints/00000001";
+  std::string more = Quick();
+  more.replace(more.find("steps=1"), 7, "steps=2");
+
+  // Each file of a checkpoint in turn is cut to half, then taken away.
+  int num_files = 0;
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    const std::string file = entry.path().string();
+    if (!file.ends_with(".safetensors") && !file.ends_with("state.json")) continue;
+    ++num_files;
+    const std::string content = ReadTextFile(file);
+    std::ofstream(file, std::ios::trunc) << content.substr(0, content.size() / 2);
+    ExpectRefused("train resume=auto " + more, 3, {entry.path().filename().string()});
+    fs::remove(file);
+    ExpectRefused("train resume=auto " + more, 3, {"checkpoints/00000001"});
+    std::ofstream(file) << content;
+  }
+  EXPECT_GE(num_files, 3);  // weights, optimizer, state
+  ExpectRefused("train resume=" + (directory_ / "runs/a/checkpoints/00000009") + " " + more, 3, {"00000009"});
+
+  // And whole again it goes on.
+  const ProgramResult resumed = RunProgram("train resume=auto " + more);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+}
+
+}  // namespace
+}  // namespace longspan
