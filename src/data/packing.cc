@@ -84,8 +84,7 @@ void SequenceReader::Seek(const ReaderPosition& position) {
   const int64_t document = DocumentAt(position);
   Require(position.token >= 0 && position.token < corpus_.num_tokens(document),
           "the data have no place (epoch {}, document {}, token {}): {} has {} tokens; the run to resume "
-          "read other "
-          "data",
+          "read other data",
           position.epoch, position.document, position.token, corpus_.DocumentName(document),
           corpus_.num_tokens(document));
   position_ = position;
