@@ -184,7 +184,7 @@ void LoadedCorpus::AddFolder(const std::string& path) {
       if (it->is_regular_file() || is_broken_link) files.push_back(it->path());
     }
   } catch (const fs::filesystem_error& e) {
-    throw Error(fmt::format("cannot list the folder {}: {}; check its permissions", e.path1().string(),
+    throw Error(fmt::format("cannot list all folders below {}: {}; check their permissions", path,
                             e.code().message()),
                 ExitCode::kResource);
   }
