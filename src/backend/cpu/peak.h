@@ -1,0 +1,22 @@
+// What a CPU's arithmetic units can do at most: loops in registers alone, one file per instruction set. The
+// operands are ordinary numbers: on zeros the clock is higher than real work ever sees.
+#pragma once
+
+#include <cstdint>
+
+namespace longspan::cpu {
+
+// One unit of the CPU. `run` spins on one thread and keeps all its results in registers.
+struct PeakUnit {
+  const char* name;
+  int64_t flops_per_iteration;
+  void (*run)(int64_t iterations);
+};
+
+extern const PeakUnit kScalarPeak, kAvx2Peak, kAvx512Peak;  // f32
+extern const PeakUnit kAvx512Bf16Peak, kAmxPeak;            // bf16 operands, f32 sums
+
+// Asks the system for the tile registers (process-wide, once granted always granted); false if it refuses.
+bool RequestAmxPermission();
+
+}  // namespace longspan::cpu
