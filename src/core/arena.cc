@@ -33,7 +33,7 @@ Arena::Arena(Mode mode) : mode_(mode) {
 
 Arena::~Arena() { munmap(base_, static_cast<size_t>(reserved_)); }
 
-Tensor Arena::Allocate(std::string_view name, DType dtype, std::initializer_list<int64_t> shape) {
+Tensor Arena::Allocate(std::string_view name, DType dtype, std::span<const int64_t> shape) {
   const int64_t bytes = RoundUp(Tensor(nullptr, dtype, shape).num_bytes(), kAlignment);
   Require(ExitCode::kResource, bytes <= reserved_ - used_, "a step needs more than the {} bytes of address space this process may reserve ({} more for {})",
           reserved_, bytes, name);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,10 @@ class Arena {
 
   // Uninitialised, 64-byte aligned; lives until the innermost open Scope ends. `name` is what the memory report
   // calls it. Throws Error(kResource) when the system has no more.
-  Tensor Allocate(std::string_view name, DType dtype, std::initializer_list<int64_t> shape);
+  Tensor Allocate(std::string_view name, DType dtype, std::span<const int64_t> shape);
+  Tensor Allocate(std::string_view name, DType dtype, std::initializer_list<int64_t> shape) {
+    return Allocate(name, dtype, std::span<const int64_t>(shape.begin(), shape.size()));
+  }
 
   // Everything allocated inside a Scope is released when it ends. Scopes nest.
   class Scope {

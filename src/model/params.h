@@ -12,17 +12,28 @@ namespace longspan {
 enum class ParamKind { kMatrix, kVector, kEmbedding };
 
 struct ParamRow {
-  std::string name;             // Hugging Face's, "model.layers.0.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;   // Hugging Face's: (out, in) for matrices
+  std::string name;            // Hugging Face's, "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> shape;  // Hugging Face's: (out, in) for matrices
   ParamKind kind = ParamKind::kMatrix;
-  bool decays = true;           // weight decay: matrices and embeddings, not norms
+  bool decays = true;  // weight decay: matrices and embeddings, not norms
   bool trainable = true;
-  int64_t offset = 0;           // elements from the start of its unit
+  int64_t offset = 0;  // elements from the start of its unit
   int64_t num_elements = 0;
 };
 
 // Order of a block's parameters in its unit.
-enum BlockParam { kInputNorm, kQueryProj, kKeyProj, kValueProj, kOutProj, kPostAttentionNorm, kGateProj, kUpProj, kDownProj, kNumBlockParams };
+enum BlockParam {
+  kInputNorm,
+  kQueryProj,
+  kKeyProj,
+  kValueProj,
+  kOutProj,
+  kPostAttentionNorm,
+  kGateProj,
+  kUpProj,
+  kDownProj,
+  kNumBlockParams
+};
 // … of the last unit; kHead only if untied.
 enum FinalParam { kFinalNorm, kHead };
 
@@ -30,7 +41,7 @@ enum FinalParam { kFinalNorm, kHead };
 // One flat buffer each; parameters begin at multiples of kUnitAlignment elements; the gaps are zero.
 struct ParamUnit {
   std::vector<ParamRow> rows;
-  int64_t num_elements = 0;     // flat size, alignment gaps included; a multiple of kUnitAlignment
+  int64_t num_elements = 0;  // flat size, alignment gaps included; a multiple of kUnitAlignment
 };
 inline constexpr int64_t kUnitAlignment = 64;
 

@@ -1,0 +1,219 @@
+#include "model/block.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "model/linear.h"
+
+namespace longspan {
+namespace {
+
+constexpr size_t Index(Activation id) { return static_cast<size_t>(id); }
+
+// Rows [begin, end) of x (t, heads, D) as a matrix (end − begin, heads · D).
+Tensor Matrix(Tensor x, int64_t begin, int64_t end) {
+  return x.Rows(begin, end).Reshape({end - begin, x.dim(1) * x.dim(2)});
+}
+
+struct Projection {
+  Activation id;
+  BlockParam weight;
+  bool rotates;
+};
+constexpr Projection kProjections[] = {
+    {Activation::kQueryProj, kQueryProj, true},
+    {Activation::kKeyProj, kKeyProj, true},
+    {Activation::kValueProj, kValueProj, false},
+};
+// What Project and Attend write.
+constexpr Activation kAttention[] = {Activation::kQueryProj, Activation::kKeyProj, Activation::kValueProj,
+                                     Activation::kContext, Activation::kContextLse};
+
+}  // namespace
+
+Block::Block(const ModelConfig& config, const ModelOptions& options, Backend& backend,
+             AttentionStrategy& strategy, ActivationStore& activations, const RopeTables& rope_tables)
+    : config_(config),
+      options_(options),
+      backend_(backend),
+      strategy_(strategy),
+      activations_(activations),
+      rope_tables_(rope_tables) {
+  CHECK(options.mlp_chunk_rows > 0);
+}
+
+Tensor Block::Allocate(std::string_view name, int64_t rows, int64_t width) {
+  return backend_.arena().Allocate(name, options_.dtype, {rows, width});
+}
+
+Tensor Block::AllocateActivation(Activation id, int64_t rows) {
+  const Tensor shape = ActivationShape(config_, id, rows, options_.dtype);
+  return backend_.arena().Allocate(RowOf(id).name, shape.dtype(), shape.shape());
+}
+
+template <class F>
+void Block::ForEachChunk(int64_t rows, F f) {
+  for (int64_t begin = 0; begin < rows; begin += options_.mlp_chunk_rows) {
+    Arena::Scope scope(backend_.arena());
+    f(begin, std::min(rows, begin + options_.mlp_chunk_rows));
+  }
+}
+
+void Block::Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Tensor y, bool keep) {
+  const int64_t rows = x.dim(0);
+  Arena::Scope scope(backend_.arena());
+
+  Activations a;
+  for (const Activation id : kAttention)
+    a[Index(id)] =
+        keep && activations_.Kept(id) ? activations_.Slot(layer, id) : AllocateActivation(id, rows);
+  Project(w, sequence, x, a);
+  Attend(sequence, a);
+  if (keep)
+    for (const Activation id : kAttention)
+      if (activations_.Kept(id)) activations_.Keep(layer, id);
+
+  const Tensor context = a[Index(Activation::kContext)];
+  ForEachChunk(rows, [&](int64_t begin, int64_t end) {
+    const FeedForward f = FeedForwardIn(w, x.Rows(begin, end), Matrix(context, begin, end));
+    Linear(backend_, f.act, w[kDownProj], y.Rows(begin, end));
+    backend_.Add(f.h, y.Rows(begin, end));
+  });
+}
+
+void Block::Backward(int layer, Weights w, Weights dw, const Sequence& sequence, Tensor dresidual) {
+  using enum Activation;
+  const int64_t rows = dresidual.dim(0);
+  Arena& arena = backend_.arena();
+  Arena::Scope scope(arena);
+
+  const Tensor x = activations_.Take(layer, kDecoderLayerInput);
+  const Activations a = Recall(layer, w, sequence, x);
+  const Tensor q = a[Index(kQueryProj)], k = a[Index(kKeyProj)], v = a[Index(kValueProj)];
+  const Tensor context = a[Index(kContext)], lse = a[Index(kContextLse)];
+
+  const Tensor dcontext = arena.Allocate("context_gradient", context.dtype(), context.shape());
+  ForEachChunk(rows, [&](int64_t begin, int64_t end) {
+    FeedForwardBackward(w, dw, x.Rows(begin, end), Matrix(context, begin, end), dresidual.Rows(begin, end),
+                        Matrix(dcontext, begin, end));
+  });
+
+  const Tensor delta = arena.Allocate("context_delta", lse.dtype(), lse.shape());
+  const Tensor dq = arena.Allocate("query_gradient", q.dtype(), q.shape());
+  const Tensor dk = arena.Allocate("key_gradient", k.dtype(), k.shape());
+  const Tensor dv = arena.Allocate("value_gradient", v.dtype(), v.shape());
+  backend_.AttentionDelta(context, dcontext, delta);
+  strategy_.Backward(backend_, sequence.shards, q, k, v, dcontext, lse, delta, dq, dk, dv);
+  backend_.Rope(dq, sequence.positions, rope_tables_, /*inverse=*/true);
+  backend_.Rope(dk, sequence.positions, rope_tables_, /*inverse=*/true);
+  ProjectBackward(w, dw, x, dq, dk, dv, dresidual);
+}
+
+Block::Activations Block::Recall(int layer, Weights w, const Sequence& sequence, Tensor x) {
+  using enum Activation;
+  Activations a, missing;  // null: kept
+  for (const Activation id : kAttention) {
+    if (activations_.Kept(id))
+      a[Index(id)] = activations_.Take(layer, id);
+    else
+      a[Index(id)] = missing[Index(id)] = AllocateActivation(id, x.dim(0));
+  }
+  Project(w, sequence, x, missing);
+  // Attention makes both at once. A kept one is written again with the bits that it has.
+  if (!missing[Index(kContext)].IsNull() || !missing[Index(kContextLse)].IsNull()) Attend(sequence, a);
+  return a;
+}
+
+void Block::Project(Weights w, const Sequence& sequence, Tensor x, const Activations& out) {
+  if (std::all_of(std::begin(kProjections), std::end(kProjections),
+                  [&](const Projection& p) { return out[Index(p.id)].IsNull(); }))
+    return;
+  ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
+    const Tensor normed = Allocate("input_norm", end - begin, config_.hidden_size);
+    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm], config_.rms_norm_eps, normed);
+    for (const Projection& p : kProjections) {
+      const Tensor& heads = out[Index(p.id)];
+      if (heads.IsNull()) continue;
+      Linear(backend_, normed, w[p.weight], Matrix(heads, begin, end));
+      if (p.rotates)
+        backend_.Rope(heads.Rows(begin, end), sequence.positions.Rows(begin, end), rope_tables_,
+                      /*inverse=*/false);
+    }
+  });
+}
+
+void Block::ProjectBackward(Weights w, Weights dw, Tensor x, Tensor dq, Tensor dk, Tensor dv,
+                            Tensor dresidual) {
+  const Tensor gradients[] = {dq, dk, dv};  // in the order of kProjections
+  ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
+    const int64_t n = end - begin, width = config_.hidden_size;
+    const Tensor normed = Allocate("input_norm", n, width);
+    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm], config_.rms_norm_eps, normed);
+    // Three products are summed, in f32, before rounding.
+    const Tensor sum = backend_.arena().Allocate("input_norm_gradient", DType::kFloat32, {n, width});
+    for (size_t i = 0; i < std::size(gradients); ++i) {
+      const Tensor dheads = Matrix(gradients[i], begin, end);
+      LinearBackwardWeight(backend_, dheads, normed, dw[kProjections[i].weight]);
+      LinearBackwardInput(backend_, dheads, w[kProjections[i].weight], sum, /*accumulate=*/i > 0);
+    }
+    const Tensor dnormed = Allocate("input_norm_gradient", n, width),
+                 dx = Allocate("input_gradient", n, width);
+    backend_.Cast(sum, dnormed);
+    backend_.RmsNormBackward(x.Rows(begin, end), w[kInputNorm], config_.rms_norm_eps, dnormed, dx,
+                             dw[kInputNorm]);
+    backend_.Add(dx, dresidual.Rows(begin, end));
+  });
+}
+
+void Block::Attend(const Sequence& sequence, const Activations& a) {
+  using enum Activation;
+  strategy_.Forward(backend_, sequence.shards, a[Index(kQueryProj)], a[Index(kKeyProj)], a[Index(kValueProj)],
+                    a[Index(kContext)], a[Index(kContextLse)]);
+}
+
+Block::FeedForward Block::FeedForwardIn(Weights w, Tensor x, Tensor context) {
+  const int64_t n = x.dim(0), width = config_.hidden_size, inner = config_.intermediate_size;
+  const FeedForward f = {.h = Allocate("residual", n, width),
+                         .m = Allocate("post_attention_norm", n, width),
+                         .gate = Allocate("mlpwi_0", n, inner),
+                         .up = Allocate("mlpwi_1", n, inner),
+                         .act = Allocate("mlpwo_input", n, inner)};
+  Linear(backend_, context, w[kOutProj], f.h);
+  backend_.Add(x, f.h);
+  backend_.RmsNorm(f.h, w[kPostAttentionNorm], config_.rms_norm_eps, f.m);
+  Linear(backend_, f.m, w[kGateProj], f.gate);
+  Linear(backend_, f.m, w[kUpProj], f.up);
+  backend_.SwiGlu(f.gate, f.up, f.act);
+  return f;
+}
+
+// dresidual (n, C): dy in, dh out. dcontext (n, H · E) is written.
+void Block::FeedForwardBackward(Weights w, Weights dw, Tensor x, Tensor context, Tensor dresidual,
+                                Tensor dcontext) {
+  const int64_t n = x.dim(0), width = config_.hidden_size, inner = config_.intermediate_size;
+  const FeedForward f = FeedForwardIn(w, x, context);
+
+  const Tensor dact = Allocate("mlpwo_input_gradient", n, inner);
+  LinearBackwardWeight(backend_, dresidual, f.act, dw[kDownProj]);
+  LinearBackwardInput(backend_, dresidual, w[kDownProj], dact);
+
+  const Tensor dgate = Allocate("mlpwi_0_gradient", n, inner), dup = Allocate("mlpwi_1_gradient", n, inner);
+  backend_.SwiGluBackward(f.gate, f.up, dact, dgate, dup);
+  LinearBackwardWeight(backend_, dgate, f.m, dw[kGateProj]);
+  LinearBackwardWeight(backend_, dup, f.m, dw[kUpProj]);
+
+  // Two products are summed, in f32, before rounding.
+  const Tensor sum = backend_.arena().Allocate("post_attention_norm_gradient", DType::kFloat32, {n, width});
+  LinearBackwardInput(backend_, dgate, w[kGateProj], sum);
+  LinearBackwardInput(backend_, dup, w[kUpProj], sum, /*accumulate=*/true);
+  const Tensor dm = Allocate("post_attention_norm_gradient", n, width),
+               dh = Allocate("residual_gradient", n, width);
+  backend_.Cast(sum, dm);
+  backend_.RmsNormBackward(f.h, w[kPostAttentionNorm], config_.rms_norm_eps, dm, dh, dw[kPostAttentionNorm]);
+  backend_.Add(dh, dresidual);
+
+  LinearBackwardWeight(backend_, dresidual, context, dw[kOutProj]);
+  LinearBackwardInput(backend_, dresidual, w[kOutProj], dcontext);
+}
+
+}  // namespace longspan
