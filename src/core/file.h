@@ -9,7 +9,9 @@
 
 namespace longspan {
 
-// Read-only mapping of a whole file. Throws Error naming the path and what to do.
+// Read-only mapping of a whole regular file. Throws Error naming the path, the cause and what to do: kInput
+// where the path is at fault (missing, a folder), kResource where the machine is (permission, memory, open
+// files).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -24,8 +26,9 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Writes sequentially to a new file; throws Error(kResource) naming path and cause (disk full, …). Finish() flushes to
-// the disk (fsync) and closes; without it the destructor removes the file.
+// Writes sequentially to a new file: an existing one is refused, never truncated. Throws Error(kResource)
+// naming path and cause (disk full, …). Finish() flushes to the disk (fsync) and closes; without it the
+// destructor removes the file.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -42,8 +45,9 @@ class FileWriter {
   int64_t written_ = 0;
 };
 
-std::string ReadTextFile(const std::string& path);
-// Replaces `path` as a whole: written beside it, synced, renamed.
+std::string ReadTextFile(const std::string& path);  // also from a pipe; errors as MappedFile's
+// Replaces `path` as a whole: written beside it (`path`.tmp), synced, renamed. At any moment, also after a
+// crash, `path` holds all of the old text or all of the new. One writer per path at a time.
 void WriteFileAtomically(const std::string& path, std::string_view text);
 void SyncDirectory(const std::string& path);  // makes renames in it durable
 

@@ -1,0 +1,183 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+
+namespace longspan {
+namespace {
+
+// What to do about an errno.
+const char* Advice(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return "; check the path";
+    case EISDIR:
+      return "; name a file in it";
+    case EEXIST:
+      return "; remove it or choose another name";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "; check its permissions and those of its folder";
+    case ENOSPC:
+    case EDQUOT:
+      return "; free some space or write elsewhere";
+    case EFBIG:
+      return "; raise the limit on file sizes (ulimit -f) or write elsewhere";
+    case EMFILE:
+    case ENFILE:
+      return "; raise the limit on open files (ulimit -n)";
+    default:
+      return "";
+  }
+}
+
+// `error` is an errno. `action` reads like "cannot write".
+[[noreturn]] void ThrowFileError(const char* action, const std::string& path, int error, ExitCode code) {
+  throw Error(fmt::format("{} '{}': {}{}", action, path, std::strerror(error), Advice(error)), code);
+}
+
+[[noreturn]] void ThrowReadError(const std::string& path, int error) {
+  const bool path_is_wrong =
+      error == ENOENT || error == ENOTDIR || error == EISDIR || error == ENAMETOOLONG || error == ELOOP;
+  ThrowFileError("cannot read", path, error, path_is_wrong ? ExitCode::kInput : ExitCode::kResource);
+}
+
+// Closes when the scope ends, also by an exception.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() { close(fd_); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int OpenForReading(const std::string& path, int flags = 0) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (fd < 0) ThrowReadError(path, errno);
+  return fd;
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) {
+  const FileDescriptor file(OpenForReading(path));
+  struct stat status;
+  if (fstat(file.get(), &status) != 0) ThrowReadError(path, errno);
+  if (S_ISDIR(status.st_mode)) ThrowReadError(path, EISDIR);
+  Require(S_ISREG(status.st_mode), "cannot map '{}': it is a pipe or a device; copy it to a file first",
+          path);
+  if (status.st_size == 0) return;  // nothing to map, and mmap refuses it
+  const size_t size = static_cast<size_t>(status.st_size);
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) ThrowReadError(path, errno);
+  data_ = data;
+  size_ = size;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) munmap(data_, size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+FileWriter::FileWriter(const std::string& path) : path_(path) {
+  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) ThrowFileError("cannot create", path, errno, ExitCode::kResource);
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ < 0) return;
+  close(fd_);
+  unlink(path_.c_str());
+}
+
+void FileWriter::Write(const void* data, size_t size) {
+  CHECK(fd_ >= 0);
+  const char* rest = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t n = write(fd_, rest, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) ThrowFileError("cannot write", path_, errno, ExitCode::kResource);
+    rest += n;
+    size -= static_cast<size_t>(n);
+    written_ += n;
+  }
+}
+
+void FileWriter::Finish() {
+  CHECK(fd_ >= 0);
+  if (fsync(fd_) != 0) ThrowFileError("cannot write", path_, errno, ExitCode::kResource);
+  if (close(std::exchange(fd_, -1)) != 0) {
+    const int error = errno;
+    unlink(path_.c_str());
+    ThrowFileError("cannot write", path_, error, ExitCode::kResource);
+  }
+}
+
+std::string ReadTextFile(const std::string& path) {
+  const FileDescriptor file(OpenForReading(path));
+  struct stat status;
+  if (fstat(file.get(), &status) != 0) ThrowReadError(path, errno);
+  // The size is only a hint (a pipe has none): one byte more sees the end without growing the text.
+  std::string text(static_cast<size_t>(std::max<off_t>(status.st_size, 0)) + 1, '\0');
+  size_t size = 0;
+  for (;;) {
+    if (size == text.size()) text.resize(2 * size + 4096);
+    const ssize_t n = read(file.get(), text.data() + size, text.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) ThrowReadError(path, errno);
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  text.resize(size);
+  return text;
+}
+
+void WriteFileAtomically(const std::string& path, std::string_view text) {
+  const std::string beside = path + ".tmp";
+  unlink(beside.c_str());  // what a killed run left
+  {
+    FileWriter writer(beside);
+    writer.Write(text.data(), text.size());
+    writer.Finish();
+  }
+  if (rename(beside.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(beside.c_str());
+    ThrowFileError("cannot replace", path, error, ExitCode::kResource);
+  }
+  const size_t slash = path.rfind('/');
+  SyncDirectory(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+}
+
+void SyncDirectory(const std::string& path) {
+  const FileDescriptor directory(OpenForReading(path, O_DIRECTORY));
+  // EINVAL: a file system that has no such operation, and where nothing more can be done.
+  if (fsync(directory.get()) != 0 && errno != EINVAL)
+    ThrowFileError("cannot sync", path, errno, ExitCode::kResource);
+}
+
+}  // namespace longspan

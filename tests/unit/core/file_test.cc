@@ -1,0 +1,142 @@
+#include "core/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "core/check.h"
+
+namespace longspan {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FileTest : public testing::Test {
+ protected:
+  FileTest() {
+    std::string name = (fs::temp_directory_path() / "longspan_file_test.XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~FileTest() override { fs::remove_all(folder_); }
+  std::string Path(const std::string& name) const { return (folder_ / name).string(); }
+  size_t CountFiles() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+  fs::path folder_;
+};
+
+// Runs `act`, which must throw Error(code) with all of `parts` in its message.
+template <class Act>
+void ExpectError(ExitCode code, std::initializer_list<std::string> parts, Act act) {
+  try {
+    act();
+    ADD_FAILURE() << "did not throw";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    for (const std::string& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(FileTest, WhatIsWrittenIsRead) {
+  const std::string text("first line\nzero byte \0 and more", 31);
+  {
+    FileWriter writer(Path("a"));
+    writer.Write(text.data(), 5);
+    writer.Write(text.data() + 5, text.size() - 5);
+    EXPECT_EQ(writer.size(), 31);
+    writer.Finish();
+  }
+  EXPECT_EQ(ReadTextFile(Path("a")), text);
+  MappedFile mapped(Path("a"));
+  EXPECT_EQ(mapped.text(), text);
+  EXPECT_EQ(mapped.bytes().size(), 31u);
+
+  MappedFile moved(std::move(mapped));
+  EXPECT_EQ(moved.text(), text);
+  WriteFileAtomically(Path("b"), "other");
+  moved = MappedFile(Path("b"));
+  EXPECT_EQ(moved.text(), "other");
+}
+
+TEST_F(FileTest, AnEmptyFileIsAFile) {
+  WriteFileAtomically(Path("empty"), "");
+  EXPECT_EQ(MappedFile(Path("empty")).text(), "");
+  EXPECT_EQ(ReadTextFile(Path("empty")), "");
+}
+
+// As with a pipe, the system says that this file has no bytes; it has thousands.
+TEST_F(FileTest, ReadsWhatHasNoSize) {
+  const std::string text = ReadTextFile("/proc/self/smaps");
+  EXPECT_GT(text.size(), 5000u);
+  EXPECT_EQ(text.back(), '\n');
+  EXPECT_NE(text.find("[stack]"), std::string::npos);
+}
+
+TEST_F(FileTest, ErrorsNameThePathAndTheCause) {
+  const std::string missing = Path("missing");
+  ExpectError(ExitCode::kInput, {missing, "No such file", "check the path"},
+              [&] { MappedFile file(missing); });
+  ExpectError(ExitCode::kInput, {missing, "No such file"}, [&] { ReadTextFile(missing); });
+  ExpectError(ExitCode::kInput, {folder_.string(), "Is a directory"},
+              [&] { MappedFile file(folder_.string()); });
+  ExpectError(ExitCode::kInput, {folder_.string(), "Is a directory"},
+              [&] { ReadTextFile(folder_.string()); });
+  ExpectError(ExitCode::kInput, {"/dev/null", "device"}, [] { MappedFile file("/dev/null"); });
+  ExpectError(ExitCode::kResource, {missing + "/x", "No such file"},
+              [&] { FileWriter writer(missing + "/x"); });
+  ExpectError(ExitCode::kInput, {missing}, [&] { SyncDirectory(missing); });
+}
+
+TEST_F(FileTest, AnUnfinishedFileIsRemoved) {
+  { FileWriter(Path("half")).Write("half", 4); }
+  EXPECT_EQ(CountFiles(), 0u);
+}
+
+TEST_F(FileTest, AnExistingFileIsNotTruncated) {
+  WriteFileAtomically(Path("kept"), "kept");
+  ExpectError(ExitCode::kResource, {Path("kept"), "File exists"}, [&] { FileWriter writer(Path("kept")); });
+  EXPECT_EQ(ReadTextFile(Path("kept")), "kept");
+}
+
+TEST_F(FileTest, AtomicWritesReplaceAndLeaveNothingBehind) {
+  WriteFileAtomically(Path("state"), "old and longer");
+  std::ofstream(Path("state.tmp")) << "left by a killed run";
+  WriteFileAtomically(Path("state"), "new");
+  EXPECT_EQ(ReadTextFile(Path("state")), "new");
+  EXPECT_EQ(CountFiles(), 1u);
+  fs::create_directory(Path("folder"));
+  ExpectError(ExitCode::kResource, {Path("folder"), "Is a directory"},
+              [&] { WriteFileAtomically(Path("folder"), "x"); });
+  EXPECT_EQ(CountFiles(), 2u);
+  const fs::path before = fs::current_path();  // a path without a folder
+  fs::current_path(folder_);
+  WriteFileAtomically("state", "newer");
+  fs::current_path(before);
+  EXPECT_EQ(ReadTextFile(Path("state")), "newer");
+}
+
+// The limit on file sizes stands in for a full disk: writes fail at a byte we choose.
+TEST_F(FileTest, AFullDiskLeavesTheOldFileWhole) {
+  WriteFileAtomically(Path("state"), "old");
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 1000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  ExpectError(ExitCode::kResource, {Path("state"), "File too large", "ulimit -f"},
+              [&] { WriteFileAtomically(Path("state"), std::string(5000, 'x')); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_EQ(ReadTextFile(Path("state")), "old");
+  EXPECT_EQ(CountFiles(), 1u);
+}
+
+}  // namespace
+}  // namespace longspan
