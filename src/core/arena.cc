@@ -20,22 +20,26 @@ int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; 
 
 Arena::Arena(Mode mode) : mode_(mode) {
   // Where address space is limited (ulimit -v, sanitizers' shadow memory) a smaller reservation does as well.
-  for (int64_t size = mode == Mode::kReal ? kRealReservation : kMeasureReservation; size >= kSmallestReservation; size /= 2) {
-    void* base = mmap(nullptr, static_cast<size_t>(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  for (int64_t size = mode == Mode::kReal ? kRealReservation : kMeasureReservation;
+       size >= kSmallestReservation; size /= 2) {
+    void* base = mmap(nullptr, static_cast<size_t>(size), PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base != MAP_FAILED) {
       base_ = static_cast<char*>(base);
       reserved_ = size;
       return;
     }
   }
-  throw Error("cannot reserve 4 GiB of address space for the step's memory; raise the limit (ulimit -v)", ExitCode::kResource);
+  throw Error("cannot reserve 4 GiB of address space for the step's memory; raise the limit (ulimit -v)",
+              ExitCode::kResource);
 }
 
 Arena::~Arena() { munmap(base_, static_cast<size_t>(reserved_)); }
 
 Tensor Arena::Allocate(std::string_view name, DType dtype, std::span<const int64_t> shape) {
   const int64_t bytes = RoundUp(Tensor(nullptr, dtype, shape).num_bytes(), kAlignment);
-  Require(ExitCode::kResource, bytes <= reserved_ - used_, "a step needs more than the {} bytes of address space this process may reserve ({} more for {})",
+  Require(ExitCode::kResource, bytes <= reserved_ - used_,
+          "a step needs more than the {} bytes of address space this process may reserve ({} more for {})",
           reserved_, bytes, name);
   char* data = base_ + used_;
   used_ += bytes;
@@ -62,6 +66,11 @@ void Arena::Commit(int64_t end) {
 Arena::Scope::~Scope() {
   arena_.used_ = used_;
   arena_.live_.resize(live_);
+}
+
+void Arena::ResetPeak() {
+  peak_ = used_;
+  peak_live_ = live_;
 }
 
 const std::map<std::string, int64_t, std::less<>>& Arena::peak_by_name() const {

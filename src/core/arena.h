@@ -1,8 +1,8 @@
 // Arena: the memory of a step. Allocation is a pointer bump, release is the end of a Scope, nothing is freed.
 //
-// An arena reserves address space, not memory: pages are committed as the high mark grows, and stay. So after the
-// first step no allocation reaches the system. In measure mode nothing is ever committed; the tensors may be
-// passed around and measured but not touched: this is how a dry run learns what a real one will need.
+// An arena reserves address space, not memory: pages are committed as the high mark grows, and stay. So after
+// the first step no allocation reaches the system. In measure mode nothing is ever committed; the tensors may
+// be passed around and measured but not touched: this is how a dry run learns what a real one will need.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Uninitialised, 64-byte aligned; lives until the innermost open Scope ends. `name` is what the memory report
-  // calls it. Throws Error(kResource) when the system has no more.
+  // Uninitialised, 64-byte aligned; lives until the innermost open Scope ends. `name` is what the memory
+  // report calls it. Throws Error(kResource) when the system has no more.
   Tensor Allocate(std::string_view name, DType dtype, std::span<const int64_t> shape);
   Tensor Allocate(std::string_view name, DType dtype, std::initializer_list<int64_t> shape) {
     return Allocate(name, dtype, std::span<const int64_t>(shape.begin(), shape.size()));
@@ -49,6 +49,8 @@ class Arena {
 
   int64_t used_bytes() const { return used_; }
   int64_t peak_bytes() const { return peak_; }
+  // Forgets the high mark: from here on it is that of what is alive now and what follows. Gives nothing back.
+  void ResetPeak();
   // What was alive at the high mark, bytes by name.
   const std::map<std::string, int64_t, std::less<>>& peak_by_name() const;
 

@@ -53,6 +53,7 @@ DryRun RunDry(const Job& job, int rank) {
   batch.documents = {{0, length}};
   batch.num_tokens = batch.num_targets = length;
   replica.LossAndGradients(batch, 1.0);
+  if (job.eval_corpus) replica.Loss(batch);
   return {replica.MemoryByName(), world->traffic()};
 }
 

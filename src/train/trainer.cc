@@ -140,28 +140,30 @@ void Trainer::SumGradients(int64_t micro) {
 
 void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, double seconds, double matmul_flops,
                       double waited) {
-  const size_t ranks = static_cast<size_t>(job_.mesh.ranks());
-  int64_t memory = replica_.memory_bytes();
-  for (const Buffer& buffer : accumulated_) memory += buffer.num_bytes();
-  std::vector<double> sums(2 + ranks);  // then each rank's memory
-  sums[0] = matmul_flops;
-  sums[1] = waited;
-  sums[2 + static_cast<size_t>(replica_.world().rank())] = static_cast<double>(memory);
+  double sums[2] = {matmul_flops, waited};
   SumOverRanks(sums);
-
   StepFlops flops;
   for (const Batch& batch : batches.sequences) flops += CountFlops(job_.model, job_.mask, batch);
-  const double useful = flops.useful, hardware = sums[0] + flops.attention_hardware;
+
+  const double ranks = job_.mesh.ranks();
   metrics.tokens = batches.num_tokens;
   metrics.step_seconds = seconds;
-  metrics.tokens_per_second = static_cast<double>(batches.num_tokens) / seconds / static_cast<double>(ranks);
-  metrics.tflops_per_second = useful / seconds / static_cast<double>(ranks) / 1e12;
+  metrics.tokens_per_second = static_cast<double>(batches.num_tokens) / seconds / ranks;
+  metrics.tflops_per_second = flops.useful / seconds / ranks / 1e12;
   if (peak_flops_ > 0) {
-    metrics.mfu = useful / seconds / peak_flops_;
-    metrics.hfu = hardware / seconds / peak_flops_;
+    metrics.mfu = flops.useful / seconds / peak_flops_;
+    metrics.hfu = (sums[0] + flops.attention_hardware) / seconds / peak_flops_;
   }
-  metrics.communication_wait_seconds = sums[1] / static_cast<double>(ranks);
-  metrics.memory_peak_bytes = static_cast<int64_t>(*std::max_element(sums.begin() + 2, sums.end()));
+  metrics.communication_wait_seconds = sums[1] / ranks;
+}
+
+int64_t Trainer::PeakMemory() {
+  int64_t mine = replica_.memory_bytes();
+  for (const Buffer& buffer : accumulated_) mine += buffer.num_bytes();
+  std::vector<double> ranks(static_cast<size_t>(job_.mesh.ranks()));
+  ranks[static_cast<size_t>(replica_.world().rank())] = static_cast<double>(mine);
+  SumOverRanks(ranks);
+  return static_cast<int64_t>(*std::max_element(ranks.begin(), ranks.end()));
 }
 
 // The mean loss over the held-out text, from its beginning, in file order. Data groups take turns.
@@ -222,8 +224,10 @@ void Trainer::Run() {
     progress = std::make_unique<Progress>(config_.steps);
   }
   while (step_ < config_.steps) {
+    replica_.backend().arena().ResetPeak();
     StepMetrics metrics = Step();
     if (job_.eval_corpus && step_ % config_.eval_interval == 0) metrics.eval_loss = Evaluate();
+    metrics.memory_peak_bytes = PeakMemory();
     if (IsLead()) {
       log->Append(metrics);
       progress->Print(metrics);

@@ -47,6 +47,9 @@ TEST(Arena, ScopesReleaseAndTheHighMarkIsNamed) {
     EXPECT_EQ(arena.peak_by_name().at("b"), 1024 + 64);
     EXPECT_FALSE(arena.peak_by_name().contains("c"));
     if (mode == Arena::Mode::kReal) a.data<float>()[99] = 1;
+    arena.ResetPeak();
+    EXPECT_EQ(arena.peak_bytes(), 448 + 64);
+    EXPECT_EQ(arena.peak_by_name().at("c"), 64);
   }
 }
 
