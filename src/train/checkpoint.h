@@ -1,4 +1,12 @@
-// Checkpoints: Hugging Face model directories with the optimizer beside the weights (docs/reference, "A run on disk").
+// Checkpoints: Hugging Face model directories with the optimizer beside the weights (docs/reference, "A run
+// on disk").
+//
+//   checkpoints/00000100/   config.json, tokenizer files
+//                           model.safetensors, or numbered shards and model.safetensors.index.json
+//                           optimizer.safetensors (or shards): <name>.master, .exp_avg, .exp_avg_sq, all f32
+//                           state.json
+//   checkpoints/latest      a relative symbolic link
+//   checkpoints/.tmp-…      what is being written, or was when a run was killed; the next save removes it
 #pragma once
 
 #include <cstdint>
@@ -11,27 +19,33 @@ namespace longspan {
 
 // state.json: what a run needs besides tensors to go on bit for bit.
 struct CheckpointState {
-  int64_t step = 0;                  // updates done
+  int64_t step = 0;  // updates done
   ReaderPosition reader;
-  int64_t optimizer_step = 0;        // AdamW's count
+  int64_t optimizer_step = 0;  // AdamW's count
 };
 
 struct SaveOptions {
-  DType dtype = DType::kFloat32;             // of model.safetensors
+  DType dtype = DType::kFloat32;  // of model.safetensors; the masters are always saved in f32 as well
   int64_t max_shard_bytes = int64_t{5} << 30;
-  std::string config_json;                   // text of config.json
-  std::string tokenizer_directory;           // tokenizer files are copied from here; empty: none
+  std::string config_json;          // text of config.json
+  std::string tokenizer_directory;  // tokenizer files are copied from here; empty: none
 };
 
-// Writes checkpoints/<step, 8 digits>/ aside and renames it, then points checkpoints/latest at it. Throws
-// Error(kResource) (disk full, …) leaving the checkpoints before untouched and nothing half-written.
+// Writes checkpoints/<step, 8 digits>/ aside and renames it, then points checkpoints/latest at it. A
+// checkpoint of the same step (of a run that went back) is replaced as a whole. Throws Error(kResource) (disk
+// full, …) leaving the checkpoints before untouched and nothing half-written. One process at a time saves
+// into a directory.
 void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeights& weights,
                     const CheckpointState& state, const SaveOptions& options);
-// Reads one back: masters, moments, state. Throws Error naming file and tensor for whatever is missing or wrong.
+// Reads one back: masters, moments, state. The moments must be those of the run: a checkpoint of AdamW does
+// not load into SGD, nor the other way round. Throws Error naming file and tensor for whatever is missing or
+// wrong; all headers are checked before a weight changes.
 CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& weights);
-// Only the weights of any Hugging Face directory (model.safetensors or its shards by index).
+// Only the weights of any Hugging Face directory (model.safetensors or its shards by index). Every tensor
+// must be one of the model's, but for `rotary_emb.inv_freq` and a tied model's lm_head.weight, which must
+// equal the embedding (and stands for it where only the head is stored). Throws Error as above.
 void LoadModelWeights(const std::string& directory, ResidentWeights& weights);
-// checkpoints/latest resolved, or empty if there is none.
+// checkpoints/latest resolved, or empty if there is none. Throws Error if it names nothing that exists.
 std::string LatestCheckpoint(const std::string& checkpoints_directory);
 
 }  // namespace longspan

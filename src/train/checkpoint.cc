@@ -1,0 +1,285 @@
+#include "train/checkpoint.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <system_error>
+
+#include "core/check.h"
+#include "core/file.h"
+#include "data/json.h"
+#include "train/safetensors.h"
+
+namespace longspan {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int64_t kStateVersion = 1;
+constexpr const char* kTemporaryPrefix = ".tmp-";
+constexpr const char *kEmbedding = "model.embed_tokens.weight", *kHead = "lm_head.weight";
+constexpr const char* kNoWeight = "rotary_emb.inv_freq";  // is computed; some old files hold it
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
+    "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
+
+void AppendViews(const ParamUnit& unit, Tensor flat, const std::string& suffix,
+                 std::vector<SafetensorsTensor>& tensors) {
+  const std::vector<Tensor> views = UnitViews(unit, flat);
+  for (size_t i = 0; i < views.size(); ++i)
+    tensors.push_back({unit.rows[i].name + suffix, views[i], unit.rows[i].shape});
+}
+
+std::vector<SafetensorsTensor> ModelTensors(const ResidentWeights& weights) {
+  std::vector<SafetensorsTensor> tensors;
+  for (int u = 0; u < weights.table().num_units(); ++u)
+    AppendViews(weights.table().units[static_cast<size_t>(u)], weights.Master(u), "", tensors);
+  return tensors;
+}
+
+std::vector<SafetensorsTensor> OptimizerTensors(const ResidentWeights& weights) {
+  std::vector<SafetensorsTensor> tensors;
+  for (int u = 0; u < weights.table().num_units(); ++u) {
+    const ParamUnit& unit = weights.table().units[static_cast<size_t>(u)];
+    AppendViews(unit, weights.Master(u), ".master", tensors);
+    if (weights.ExpAvg(u).IsNull()) continue;
+    AppendViews(unit, weights.ExpAvg(u), ".exp_avg", tensors);
+    AppendViews(unit, weights.ExpAvgSq(u), ".exp_avg_sq", tensors);
+  }
+  return tensors;
+}
+
+const char* OptimizerName(const ResidentWeights& weights) {
+  return weights.ExpAvg(0).IsNull() ? "sgd" : "adamw";
+}
+
+// Saving.
+
+void RequireDone(const std::error_code& error, const char* action, const fs::path& path) {
+  Require(ExitCode::kResource, !error, "cannot {} {}: {}", action, path.string(), error.message());
+}
+
+void WriteNewFile(const fs::path& path, std::string_view text) {
+  FileWriter file(path);
+  file.Write(text.data(), text.size());
+  file.Finish();
+}
+
+std::string StateJson(const CheckpointState& state, const char* optimizer) {
+  const nlohmann::ordered_json json = {
+      {"version", kStateVersion},
+      {"step", state.step},
+      {"optimizer", optimizer},
+      {"optimizer_step", state.optimizer_step},
+      {"reader",
+       {{"epoch", state.reader.epoch}, {"document", state.reader.document}, {"token", state.reader.token}}}};
+  return json.dump(2) + "\n";
+}
+
+// A whole checkpoint in a directory that isn't there yet, on the disk when this returns.
+void WriteCheckpoint(const fs::path& directory, const ResidentWeights& weights, const CheckpointState& state,
+                     const SaveOptions& options) {
+  std::error_code error;
+  fs::create_directory(directory, error);
+  RequireDone(error, "make", directory);
+  WriteNewFile(directory / "config.json", options.config_json);
+  for (const char* name : kTokenizerFiles) {
+    const fs::path file = fs::path(options.tokenizer_directory) / name;
+    if (!options.tokenizer_directory.empty() && fs::exists(file, error))
+      WriteNewFile(directory / name, MappedFile(file).text());
+  }
+  WriteSafetensors(directory, "model", ModelTensors(weights), options.dtype, options.max_shard_bytes);
+  WriteSafetensors(directory, "optimizer", OptimizerTensors(weights), DType::kFloat32,
+                   options.max_shard_bytes);
+  WriteNewFile(directory / "state.json", StateJson(state, OptimizerName(weights)));
+  SyncDirectory(directory);
+}
+
+// Moves `from` to `to`. What was there before is gone afterwards; at every moment in between `to` is whole.
+void MoveInPlace(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (!fs::exists(to, error)) {
+    fs::rename(from, to, error);
+    return RequireDone(error, "make", to);
+  }
+  // Swapped, since a directory with files in it can't be renamed over.
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(from, error);
+    return RequireDone(error, "remove", from);
+  }
+  // A file system that can't swap (NFS, …): for a moment there is nothing at `to`, so that `latest` may not
+  // name it.
+  Require(ExitCode::kResource, errno == EINVAL || errno == ENOSYS, "cannot replace {}: {}", to.string(),
+          std::generic_category().message(errno));
+  const fs::path latest = to.parent_path() / "latest";
+  if (fs::read_symlink(latest, error) == to.filename()) fs::remove(latest, error);
+  const fs::path aside = to.parent_path() / fmt::format("{}old", kTemporaryPrefix);
+  fs::rename(to, aside, error);
+  RequireDone(error, "replace", to);
+  fs::rename(from, to, error);
+  RequireDone(error, "replace", to);
+  fs::remove_all(aside, error);
+  RequireDone(error, "remove", aside);
+}
+
+void PointLatestAt(const fs::path& checkpoints, const std::string& name) {
+  const fs::path link = checkpoints / fmt::format("{}latest", kTemporaryPrefix),
+                 latest = checkpoints / "latest";
+  std::error_code error;
+  fs::create_directory_symlink(name, link, error);
+  RequireDone(error, "make", link);
+  fs::rename(link, latest, error);
+  RequireDone(error, "replace", latest);
+}
+
+// What this save, or an earlier one that was killed, has left.
+void RemoveTemporaries(const fs::path& checkpoints, std::error_code& error) {
+  std::vector<fs::path> leftovers;
+  for (fs::directory_iterator it(checkpoints, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename().native().starts_with(kTemporaryPrefix)) leftovers.push_back(it->path());
+  for (const fs::path& path : leftovers)
+    if (!error) fs::remove_all(path, error);
+}
+
+// Loading.
+
+int64_t Whole(const json& object, const char* key, const std::string& where) {
+  Require(object.contains(key), "{}: \"{}\" is missing", where, key);
+  const json& value = object[key];
+  Require(value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int64_t>::max(),
+          "{}: \"{}\" is {}; a whole number is wanted", where, key, value.dump());
+  return value.get<int64_t>();
+}
+
+CheckpointState ReadState(const std::string& path, const std::string& wanted_optimizer) {
+  const json state = ParseJson(ReadTextFile(path), path);
+  Require(state.is_object(), "{}: no JSON object", path);
+  const int64_t version = Whole(state, "version", path);
+  Require(version == kStateVersion, "{}: version {}; this longspan reads version {}", path, version,
+          kStateVersion);
+  const std::string optimizer = state.value("optimizer", json()).dump();
+  Require(optimizer == json(wanted_optimizer).dump(),
+          "{}: saved by a run with opt_type {}, but this run has opt_type \"{}\"; resume with the same, or "
+          "start from "
+          "the weights alone (model_path)",
+          path, optimizer, wanted_optimizer);
+  Require(state.contains("reader") && state["reader"].is_object(), "{}: \"reader\" is missing", path);
+  const json& reader = state["reader"];
+  CheckpointState result;
+  result.step = Whole(state, "step", path);
+  result.optimizer_step = Whole(state, "optimizer_step", path);
+  result.reader = {Whole(reader, "epoch", path), Whole(reader, "document", path),
+                   Whole(reader, "token", path)};
+  return result;
+}
+
+// Throws Error unless the files hold these tensors with these shapes, and no other but those that
+// `may_be_there`.
+template <class MayBeThere>
+void CheckTensors(const SafetensorsDirectory& files, const std::vector<SafetensorsTensor>& tensors,
+                  const std::string& directory, MayBeThere may_be_there) {
+  std::set<std::string, std::less<>> names;
+  for (const SafetensorsTensor& tensor : tensors) {
+    files.Check(tensor.name, tensor.shape);
+    names.insert(tensor.name);
+  }
+  for (const std::string& name : files.Names())
+    Require(names.contains(name) || may_be_there(name), "{}: tensor '{}' is none of this model's", directory,
+            name);
+}
+
+void ReadTensors(const SafetensorsDirectory& files, const std::vector<SafetensorsTensor>& tensors) {
+  for (const SafetensorsTensor& tensor : tensors) files.ReadFloat32(tensor.name, tensor.values);
+}
+
+bool EqualTensors(const SafetensorsDirectory& files, std::string_view a, std::string_view b, Tensor like) {
+  const Buffer buffer_a(like.num_bytes()), buffer_b(like.num_bytes());
+  const Tensor values_a(buffer_a.data(), DType::kFloat32, like.shape());
+  const Tensor values_b(buffer_b.data(), DType::kFloat32, like.shape());
+  files.ReadFloat32(a, values_a);
+  files.ReadFloat32(b, values_b);
+  return std::equal(values_a.data<float>(), values_a.data<float>() + like.num_elements(),
+                    values_b.data<float>());
+}
+
+}  // namespace
+
+void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeights& weights,
+                    const CheckpointState& state, const SaveOptions& options) {
+  const fs::path checkpoints(checkpoints_directory);
+  std::error_code error;
+  fs::create_directories(checkpoints, error);
+  RequireDone(error, "make", checkpoints);
+  RemoveTemporaries(checkpoints, error);
+  RequireDone(error, "remove what a killed run left in", checkpoints);
+
+  const std::string name = fmt::format("{:08}", state.step);
+  const fs::path temporary = checkpoints / (kTemporaryPrefix + name);
+  try {
+    WriteCheckpoint(temporary, weights, state, options);
+    MoveInPlace(temporary, checkpoints / name);
+    SyncDirectory(checkpoints);
+    PointLatestAt(checkpoints, name);
+    SyncDirectory(checkpoints);
+  } catch (...) {
+    RemoveTemporaries(checkpoints, error);
+    throw;
+  }
+}
+
+CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& weights) {
+  const CheckpointState state = ReadState(directory + "/state.json", OptimizerName(weights));
+  const auto nothing_else = [](const std::string&) { return false; };
+  // The masters are in the optimizer's files; the model's are looked at, so that a checkpoint loads only if
+  // it is whole.
+  CheckTensors(SafetensorsDirectory(directory, "model"), ModelTensors(weights), directory, nothing_else);
+  const SafetensorsDirectory files(directory, "optimizer");
+  const std::vector<SafetensorsTensor> tensors = OptimizerTensors(weights);
+  CheckTensors(files, tensors, directory, nothing_else);
+  ReadTensors(files, tensors);
+  weights.RefreshCompute();
+  return state;
+}
+
+void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
+  const SafetensorsDirectory files(directory, "model");
+  std::vector<SafetensorsTensor> tensors = ModelTensors(weights);
+  const auto embedding =
+      std::find_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kEmbedding; });
+  const bool tied =
+      std::none_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kHead; });
+  CHECK(embedding != tensors.end());
+  if (tied && !files.Has(kEmbedding) && files.Has(kHead)) embedding->name = kHead;
+
+  CheckTensors(files, tensors, directory,
+               [&](const std::string& name) { return name.ends_with(kNoWeight) || (tied && name == kHead); });
+  if (tied && files.Has(kHead) && files.Has(kEmbedding)) {
+    files.Check(kHead, embedding->shape);
+    Require(
+        EqualTensors(files, kEmbedding, kHead, embedding->values),
+        "{}: config.json says tie_word_embeddings, but {} and {} differ; set it to false to train them apart",
+        directory, kEmbedding, kHead);
+  }
+  ReadTensors(files, tensors);
+  weights.RefreshCompute();
+}
+
+std::string LatestCheckpoint(const std::string& checkpoints_directory) {
+  const fs::path latest = fs::path(checkpoints_directory) / "latest";
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(latest, error))) return "";
+  const fs::path target =
+      fs::is_symlink(latest, error) ? latest.parent_path() / fs::read_symlink(latest, error) : latest;
+  Require(fs::is_directory(target, error),
+          "{} names {}, which is no checkpoint; point it at one, or remove it", latest.string(),
+          target.string());
+  return target;
+}
+
+}  // namespace longspan
