@@ -23,7 +23,7 @@ using nlohmann::json;
 
 constexpr int64_t kStateVersion = 1;
 constexpr const char* kTemporaryPrefix = ".tmp-";
-constexpr const char *kEmbedding = "model.embed_tokens.weight", *kHead = "lm_head.weight";
+constexpr const char *kEmbeddingName = "model.embed_tokens.weight", *kHeadName = "lm_head.weight";
 constexpr const char* kNoWeight = "rotary_emb.inv_freq";  // is computed; some old files hold it
 constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
@@ -72,14 +72,14 @@ void WriteNewFile(const fs::path& path, std::string_view text) {
 }
 
 std::string StateJson(const CheckpointState& state, const char* optimizer) {
-  const nlohmann::ordered_json json = {
+  const nlohmann::ordered_json object = {
       {"version", kStateVersion},
       {"step", state.step},
       {"optimizer", optimizer},
       {"optimizer_step", state.optimizer_step},
       {"reader",
        {{"epoch", state.reader.epoch}, {"document", state.reader.document}, {"token", state.reader.token}}}};
-  return json.dump(2) + "\n";
+  return object.dump(2) + "\n";
 }
 
 // A whole checkpoint in a directory that isn't there yet, on the disk when this returns.
@@ -115,8 +115,8 @@ void MoveInPlace(const fs::path& from, const fs::path& to) {
   }
   // A file system that can't swap (NFS, …): for a moment there is nothing at `to`, so that `latest` may not
   // name it.
-  Require(ExitCode::kResource, errno == EINVAL || errno == ENOSYS, "cannot replace {}: {}", to.string(),
-          std::generic_category().message(errno));
+  const std::error_code swap_error(errno, std::generic_category());
+  if (swap_error.value() != EINVAL && swap_error.value() != ENOSYS) RequireDone(swap_error, "replace", to);
   const fs::path latest = to.parent_path() / "latest";
   if (fs::read_symlink(latest, error) == to.filename()) fs::remove(latest, error);
   const fs::path aside = to.parent_path() / fmt::format("{}old", kTemporaryPrefix);
@@ -251,20 +251,21 @@ void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
   const SafetensorsDirectory files(directory, "model");
   std::vector<SafetensorsTensor> tensors = ModelTensors(weights);
   const auto embedding =
-      std::find_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kEmbedding; });
+      std::find_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kEmbeddingName; });
   const bool tied =
-      std::none_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kHead; });
+      std::none_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kHeadName; });
   CHECK(embedding != tensors.end());
-  if (tied && !files.Has(kEmbedding) && files.Has(kHead)) embedding->name = kHead;
+  if (tied && !files.Has(kEmbeddingName) && files.Has(kHeadName)) embedding->name = kHeadName;
 
-  CheckTensors(files, tensors, directory,
-               [&](const std::string& name) { return name.ends_with(kNoWeight) || (tied && name == kHead); });
-  if (tied && files.Has(kHead) && files.Has(kEmbedding)) {
-    files.Check(kHead, embedding->shape);
+  CheckTensors(files, tensors, directory, [&](const std::string& name) {
+    return name.ends_with(kNoWeight) || (tied && name == kHeadName);
+  });
+  if (tied && files.Has(kHeadName) && files.Has(kEmbeddingName)) {
+    files.Check(kHeadName, embedding->shape);
     Require(
-        EqualTensors(files, kEmbedding, kHead, embedding->values),
+        EqualTensors(files, kEmbeddingName, kHeadName, embedding->values),
         "{}: config.json says tie_word_embeddings, but {} and {} differ; set it to false to train them apart",
-        directory, kEmbedding, kHead);
+        directory, kEmbeddingName, kHeadName);
   }
   ReadTensors(files, tensors);
   weights.RefreshCompute();
