@@ -21,7 +21,7 @@ std::string CpuModel() {
 std::string Grouped(int64_t n) {
   std::string text = std::to_string(n);
   for (int64_t i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3)
-    text.insert(static_cast<size_t>(i), ",");
+    text.insert(static_cast<size_t>(i), 1, ',');
   return text;
 }
 
