@@ -146,8 +146,7 @@ std::vector<Key> MakeKeys() {
   add("loss_chunk_length", &C::loss_chunk_length, "Rows that go through the head and the loss at a time.",
       AtLeast(1));
   add("peak_tflops", &C::peak_tflops,
-      "Peak of the machine in TFLOP/s for one rank, from which MFU and HFU are counted; 0: measured at "
-      "start.",
+      "Peak of the machine in TFLOP/s, all ranks together, for MFU and HFU; 0: measured at the start.",
       AtLeast(0));
   return keys;
 }
