@@ -49,7 +49,8 @@ struct RowRun {
 struct RowIntervals {
   std::array<Range, 2> intervals;
   bool Sees(int64_t key) const {
-    return (intervals[0].begin <= key && key < intervals[0].end) || (intervals[1].begin <= key && key < intervals[1].end);
+    return (intervals[0].begin <= key && key < intervals[0].end) ||
+           (intervals[1].begin <= key && key < intervals[1].end);
   }
 };
 
@@ -81,10 +82,10 @@ enum class MaskKind { kFull, kCausal, kSlidingWindow, kChunked, kPrefix, kSinkWi
 // A named mask with its parameters; the documents come with each batch.
 struct MaskSpec {
   MaskKind kind = MaskKind::kCausal;
-  int64_t window = 0;      // kSlidingWindow, kSinkWindow: keys a row sees with itself, ≥ 1
-  int64_t chunk = 0;       // kChunked: ≥ 1
-  int64_t prefix = 0;      // kPrefix: first rows of each document that everyone in it sees, ≥ 0
-  int64_t sinks = 0;       // kSinkWindow: first keys of each document always seen, ≥ 0
+  int64_t window = 0;  // kSlidingWindow, kSinkWindow: keys a row sees with itself, ≥ 1
+  int64_t chunk = 0;   // kChunked: ≥ 1
+  int64_t prefix = 0;  // kPrefix: first rows of each document that everyone in it sees, ≥ 0
+  int64_t sinks = 0;   // kSinkWindow: first keys of each document always seen, ≥ 0
   friend bool operator==(const MaskSpec&, const MaskSpec&) = default;
 };
 
