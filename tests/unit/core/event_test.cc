@@ -1,0 +1,91 @@
+#include "core/event.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace longspan {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::exception_ptr MakeError() { return std::make_exception_ptr(std::runtime_error("disk on fire")); }
+
+TEST(Event, ADefaultOneHasHappened) {
+  const Event event;
+  EXPECT_TRUE(event.Done());
+  event.Wait();
+  int calls = 0;
+  event.OnDone([&](const std::exception_ptr& error) { calls += error ? 100 : 1; });
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Event, WaitEndsWhenItHappensAndSeesWhatCameBefore) {
+  for (const milliseconds delay : {milliseconds(0), milliseconds(5)}) {  // within the spin, and asleep
+    EventSource source;
+    const Event event = source.event();
+    EXPECT_FALSE(event.Done());
+    int written = 0;
+    std::thread setter([&, delay] {
+      if (delay.count() > 0) std::this_thread::sleep_for(delay);
+      written = 1;
+      source.Set();
+    });
+    std::vector<std::thread> waiters;
+    for (int i = 0; i < 3; ++i) {
+      waiters.emplace_back([&] {
+        event.Wait();
+        EXPECT_EQ(written, 1);
+        EXPECT_TRUE(event.Done());
+      });
+    }
+    setter.join();
+    for (std::thread& waiter : waiters) waiter.join();
+  }
+}
+
+TEST(Event, AFailureIsRethrownByEveryWait) {
+  EventSource source;
+  const Event event = source.event();
+  source.Fail(MakeError());
+  source.Set();  // too late
+  EXPECT_TRUE(event.Done());
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(event.Wait(), std::runtime_error);
+  EventSource set;
+  set.Set();
+  set.Fail(MakeError());
+  set.event().Wait();
+}
+
+TEST(Event, CallsBackOnceWithWhatMadeItFail) {
+  for (const bool fails : {false, true}) {
+    EventSource source;
+    int before = 0, after = 0;
+    const auto count = [&](int& calls) {
+      return [&calls, fails](const std::exception_ptr& error) {
+        calls += (error != nullptr) == fails ? 1 : 100;
+      };
+    };
+    source.event().OnDone(count(before));
+    source.event().OnDone(count(before));
+    EXPECT_EQ(before, 0);
+    if (fails) source.Fail(MakeError());
+    source.Set();
+    source.event().OnDone(count(after));
+    EXPECT_EQ(before, 2);
+    EXPECT_EQ(after, 1);
+  }
+}
+
+TEST(Event, ACallbackMayChainToAnotherEvent) {
+  EventSource first, second;
+  first.event().OnDone([&](const std::exception_ptr& error) { second.Fail(error); });
+  first.Fail(MakeError());
+  EXPECT_THROW(second.event().Wait(), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace longspan
