@@ -222,6 +222,38 @@ TEST(Ulysses, HeadsDealtUnevenly) {
   }
 }
 
+// Bytes that each rank sends in a forward and a backward pass, from the formulas (docs/parallel.md).
+TEST(Traffic, IsWhatTheFormulasSay) {
+  constexpr int64_t kRows = 16;  // of each of 4 ranks
+  const auto [heads, kv_heads, width, value_width] = HeadShape{8, 4, 16, 8};
+  const Problem problem =
+      MakeProblem("traffic", kCausal, {{0, 4 * kRows}}, 4 * kRows, {heads, kv_heads, width, value_width},
+                  DType::kBFloat16, DType::kBFloat16);
+  const auto cost_of = [&](const Placement& placement, int rank) {
+    const std::unique_ptr<Comm> world = MakeDryComm(rank, placement.ranks());
+    return RankRun(placement, *world, MakeDryBackend(1)).Run(problem, nullptr);
+  };
+  const auto sent_by = [&](const Placement& placement) {
+    std::vector<int64_t> bytes;
+    for (int r = 0; r < placement.ranks(); ++r) bytes.push_back(cost_of(placement, r).traffic.bytes_sent);
+    return bytes;
+  };
+  const int64_t kv = kRows * kv_heads * (width + value_width);
+  // K and V go round twice, their f32 gradients once; three hops each.
+  EXPECT_EQ(sent_by({"ring", 4, 1}), std::vector<int64_t>(4, 3 * (2 * 2 * kv + 4 * kv)));
+  // Forward q, k, v, out and lse; backward q, k, v, dout, lse, delta, dq and f32 dk, dv. Three quarters
+  // leave.
+  const int64_t query = kRows * heads * (width + value_width);
+  const int64_t forward = 2 * query + 2 * kv + 4 * kRows * heads;
+  const int64_t backward = 2 * query + 2 * kv + 2 * 4 * kRows * heads + 2 * kRows * heads * width + 4 * kv;
+  EXPECT_EQ(sent_by({"ulysses", 1, 4}), std::vector<int64_t>(4, (forward + backward) * 3 / 4));
+  // One rank is local attention under each name: nothing sent, no buffers for it.
+  const Cost local = cost_of({"all_gather", 1, 1}, 0);
+  EXPECT_EQ(local.traffic, Comm::Traffic{});
+  for (const char* strategy : {"ring", "ulysses", "usp"})
+    EXPECT_EQ(cost_of({strategy, 1, 1}, 0), local) << strategy;
+}
+
 // Rows 4 … 7 of 8, which the second of two ranks holds, against all 8 keys: as in the whole.
 TEST(AllGather, SomeRowsAgainstAllKeys) {
   const Problem problem = MakeProblem("rows", kCausal, {{0, 8}}, 8);
