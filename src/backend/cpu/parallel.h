@@ -2,7 +2,10 @@
 // build (libgomp is not instrumented) sees nothing but plain code.
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace longspan::cpu {
@@ -25,6 +28,19 @@ template <class Body>
 void ParallelBlocks(int num_threads, int64_t size, int64_t block, const Body& body) {
   ParallelFor(num_threads, (size + block - 1) / block,
               [&](int64_t i) { body(i * block, std::min(size, (i + 1) * block)); });
+}
+
+// Calls body(i, thread) for every i in [0, count), thread in [0, num_threads): each in turn goes to the next
+// thread that is free, so when i starts, all before it have started. `body` must not throw.
+template <class Body>
+void ParallelTasks(int num_threads, int64_t count, const Body& body) {
+  if (num_threads == 1 || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) body(i, 0);
+    return;
+  }
+  std::atomic<int64_t> next = 0;
+#pragma omp parallel num_threads(num_threads)
+  for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, omp_get_thread_num());
 }
 
 }  // namespace longspan::cpu

@@ -1,0 +1,11 @@
+// The target's vectors come first.
+// clang-format off
+#include "backend/cpu/attention_vector_avx512.h"
+#include "backend/cpu/attention_impl.h"
+// clang-format on
+
+namespace longspan::cpu {
+
+const AttentionKernels kAvx512Attention = kAttention;
+
+}  // namespace longspan::cpu

@@ -1,0 +1,223 @@
+// The backward kernels. See attention_impl.h.
+//
+// A key block keeps its packed keys, values and their gradients in scratch memory while query blocks pass.
+// For each tile the weights are recomputed, P = e^(S − lse), then dS = P ∘ (dO·Vᵀ − Δ). Products of a whole
+// query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q with the scale already in the packed Q, and dQ += scale ·
+// dS·K. Each sum over a block starts from zero.
+#pragma once
+
+#include "backend/cpu/attention_tile_impl.h"
+
+namespace longspan::cpu {
+namespace {
+
+constexpr int64_t kKeyBlock = kBackwardBlockPanels * kPanelKeys;
+static_assert(kKeyBlock % kStripRows == 0);
+// Distance of two rows of P and of dS: 16 more than their columns, so that rows begin in different cache
+// sets.
+constexpr int64_t kWeightRow = kKeyBlock + 16;
+
+struct BackwardScratch {
+  float *k_transposed, *v_transposed;  // [panel][width][64]
+  float *k, *dk, *dv;                  // panels of kKeyBlock rows
+  float *q, *dout;                     // panels of kQueryBlockRows rows
+  float *p, *ds;                       // [kQueryBlockRows][kWeightRow]
+  float *lse, *delta;                  // [kQueryBlockRows]
+
+  BackwardScratch(const BackwardHead& head, float* scratch)
+      : k_transposed(scratch),
+        v_transposed(k_transposed + kKeyBlock * head.width),
+        k(v_transposed + kKeyBlock * head.value_width),
+        dk(k + kKeyBlock * PanelWidth(head.width)),
+        dv(dk + kKeyBlock * PanelWidth(head.width)),
+        q(dv + kKeyBlock * PanelWidth(head.value_width)),
+        dout(q + kQueryBlockRows * PanelWidth(head.width)),
+        p(dout + kQueryBlockRows * PanelWidth(head.value_width)),
+        ds(p + kQueryBlockRows * kWeightRow),
+        lse(ds + kQueryBlockRows * kWeightRow),
+        delta(lse + kQueryBlockRows) {}
+};
+
+int64_t BackwardScratchFloats(int64_t width, int64_t value_width) {
+  return kKeyBlock * (width + value_width + 2 * PanelWidth(width) + PanelWidth(value_width)) +
+         kQueryBlockRows * (PanelWidth(width) + PanelWidth(value_width) + 2 * kWeightRow + 2);
+}
+
+void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
+  const BackwardScratch s(head, scratch);
+  for (int p = 0; p < num_panels; ++p) {
+    PackTransposed(head.k, keys[p], head.width, s.k_transposed + p * kPanelKeys * head.width);
+    PackTransposed(head.v, keys[p], head.value_width, s.v_transposed + p * kPanelKeys * head.value_width);
+    PackKeyRows(head.k, keys[p], head.width, s.k + p * kPanelKeys * kColumns, kKeyBlock);
+  }
+  __builtin_memset(s.dk, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.width)));
+  __builtin_memset(s.dv, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.value_width)));
+}
+
+void PackQueries(const BackwardHead& head, const QueryBlock& queries, const BackwardScratch& s) {
+  const int64_t strip_end = RoundUp(queries.num_rows, kStripRows);
+  for (int64_t r = 0; r < strip_end; ++r) {
+    float *q = s.q + r * kColumns, *dout = s.dout + r * kColumns;
+    const int64_t row = r < queries.num_rows ? queries.rows[r] : -1;
+    const float lse = row < 0 ? kNegativeInfinity : head.lse.data[row * head.lse.stride];
+    if (lse ==
+        kNegativeInfinity) {  // no such row, or one that sees nothing: all its weights are e^(0 − ∞) = 0
+      s.lse[r] = -kNegativeInfinity;
+      s.delta[r] = 0;
+      ClearRow(head.width, q, kQueryBlockRows);
+      ClearRow(head.value_width, dout, kQueryBlockRows);
+    } else {
+      s.lse[r] = lse;
+      s.delta[r] = head.delta.data[row * head.delta.stride];
+      PackRow(head.q, row, head.width, head.scale, q, kQueryBlockRows);
+      PackRow(head.dout, row, head.value_width, 1, dout, kQueryBlockRows);
+    }
+  }
+}
+
+// P and dS of one tile.
+void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t first_row, int panel,
+                const TileMask& mask) {
+  float* p = s.p + first_row * kWeightRow + panel * kPanelKeys;
+  float* ds = s.ds + first_row * kWeightRow + panel * kPanelKeys;
+  const float* k = s.k_transposed + panel * kPanelKeys * head.width;
+  const float* v = s.v_transposed + panel * kPanelKeys * head.value_width;
+  if (mask.any == 0) {
+    for (int r = 0; r < kStripRows; ++r)
+      for (int j = 0; j < kPanelKeys; j += kLanes) {
+        Store(p + r * kWeightRow + j, Set(0));
+        Store(ds + r * kWeightRow + j, Set(0));
+      }
+    return;
+  }
+  for (int column = 0; column < kPanelKeys; column += kTileColumns) {
+    Vec c[kStripRows][kTileVectors];
+    Clear(c);
+    MultiplyAddAlongWidth(c, s.q + first_row * kColumns, kQueryBlockRows, k + column, head.width);
+#pragma GCC unroll 8
+    for (int r = 0; r < kStripRows; ++r) {
+      const Vec lse = Set(s.lse[first_row + r]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kTileVectors; ++j) {
+        Vec weight = Exp2(Mul(Sub(c[r][j], lse), Set(kLog2E)));
+        if (mask.rows != nullptr) weight = Select(mask.rows[r] >> (column + j * kLanes), weight, Set(0));
+        Store(p + r * kWeightRow + column + j * kLanes, weight);
+      }
+    }
+    Clear(c);
+    MultiplyAddAlongWidth(c, s.dout + first_row * kColumns, kQueryBlockRows, v + column, head.value_width);
+#pragma GCC unroll 8
+    for (int r = 0; r < kStripRows; ++r) {
+      const Vec delta = Set(s.delta[first_row + r]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kTileVectors; ++j) {
+        const int64_t at = r * kWeightRow + column + j * kLanes;
+        Store(ds + at, Mul(Load(p + at), Sub(c[r][j], delta)));
+      }
+    }
+  }
+}
+
+// Six keys' gradients += weightsᵀ · x: weights are p or ds from the first of these keys on, x is dout or q.
+LONGSPAN_INLINE void AddKeyGradients(const float* weights, const float* x, int64_t row_begin, int64_t row_end,
+                                     int64_t width, float* gradients) {
+  ForTileColumns(
+      width, [&](auto vectors, int64_t column) __attribute__((always_inline)) {
+        constexpr int kVectors = decltype(vectors)::value;
+        Vec c[kStripRows][kVectors];
+        Clear(c);
+        MultiplyAdd(c, weights + row_begin * kWeightRow, 1, kWeightRow,
+                    x + PanelOffset(column, kQueryBlockRows) + row_begin * kColumns, row_end - row_begin);
+        float* to = gradients + PanelOffset(column, kKeyBlock);
+#pragma GCC unroll 8
+        for (int r = 0; r < kStripRows; ++r)
+#pragma GCC unroll 8
+          for (int j = 0; j < kVectors; ++j) {
+            float* at = to + r * kColumns + j * kLanes;
+            Store(at, Add(Load(at), c[r][j]));
+          }
+      });
+}
+
+// Whether some row of the strip sees one of the six keys from `key` on, which may lie in two panels.
+LONGSPAN_INLINE bool SeesAnyOfSix(const TileMask* tiles, int num_panels, int64_t key) {
+  constexpr uint64_t kSix = (1u << kStripRows) - 1;
+  const int64_t panel = key / kPanelKeys, bit = key % kPanelKeys;
+  uint64_t seen = tiles[panel].any >> bit;
+  if (bit > kPanelKeys - kStripRows && panel + 1 < num_panels)
+    seen |= tiles[panel + 1].any << (kPanelKeys - bit);
+  return (seen & kSix) != 0;
+}
+
+void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int num_panels,
+                     const TileMask* tiles, float* scratch) {
+  const BackwardScratch s(head, scratch);
+  PackQueries(head, queries, s);
+  const int64_t num_strips = RoundUp(queries.num_rows, kStripRows) / kStripRows;
+  for (int64_t strip = 0; strip < num_strips; ++strip)
+    for (int panel = 0; panel < num_panels; ++panel)
+      WeightTile(head, s, strip * kStripRows, panel, tiles[strip * num_panels + panel]);
+
+  for (int64_t key = 0; key < num_panels * kPanelKeys; key += kStripRows) {
+    int64_t begin = 0, end = num_strips;  // strips that see these keys lie between
+    while (begin < end && !SeesAnyOfSix(tiles + begin * num_panels, num_panels, key)) ++begin;
+    while (begin < end && !SeesAnyOfSix(tiles + (end - 1) * num_panels, num_panels, key)) --end;
+    if (begin == end) continue;
+    begin *= kStripRows;
+    end *= kStripRows;
+    AddKeyGradients(s.p + key, s.dout, begin, end, head.value_width, s.dv + key * kColumns);
+    AddKeyGradients(s.ds + key, s.q, begin, end, head.width, s.dk + key * kColumns);
+  }
+}
+
+void BackwardDq(const BackwardHead& head, const QueryBlock& queries, int num_panels, const TileMask* tiles,
+                float* scratch) {
+  const BackwardScratch s(head, scratch);
+  const Vec scale = Set(head.scale);
+  for (int64_t first_row = 0; first_row < queries.num_rows; first_row += kStripRows, tiles += num_panels) {
+    uint64_t any = 0;
+    for (int panel = 0; panel < num_panels; ++panel) any |= tiles[panel].any;
+    if (any == 0) continue;
+    const int64_t num_rows = Least(kStripRows, queries.num_rows - first_row);
+    ForTileColumns(
+        head.width, [&](auto vectors, int64_t column) __attribute__((always_inline)) {
+          constexpr int kVectors = decltype(vectors)::value;
+          Vec c[kStripRows][kVectors];
+          Clear(c);
+          for (int panel = 0; panel < num_panels; ++panel) {
+            if (tiles[panel].any == 0) continue;
+            const int64_t begin = panel * kPanelKeys + LowestBit(tiles[panel].any);
+            const int64_t end = panel * kPanelKeys + EndBit(tiles[panel].any);
+            MultiplyAdd(c, s.ds + first_row * kWeightRow + begin, kWeightRow, 1,
+                        s.k + PanelOffset(column, kKeyBlock) + begin * kColumns, end - begin);
+          }
+#pragma GCC unroll 8
+          for (int r = 0; r < kStripRows; ++r) {
+            if (r >= num_rows) break;
+            float* to = head.dq.data + queries.rows[first_row + r] * head.dq.stride + column;
+#pragma GCC unroll 8
+            for (int j = 0; j < kVectors; ++j)
+              AddTo(to + j * kLanes, Mul(c[r][j], scale), head.width - column - j * kLanes);
+          }
+        });
+  }
+}
+
+// Rows of the head's gradients += those of the panels.
+void AddRows(const float* panels, const KeyPanel& keys, int64_t width, const FloatRows& to) {
+  for (int64_t j = 0; j < keys.count; ++j)
+    for (int64_t i = 0; i < width; i += kLanes)
+      AddTo(to.data + (keys.row + j) * to.stride + i, Load(panels + PanelOffset(i, kKeyBlock) + j * kColumns),
+            width - i);
+}
+
+void BackwardEnd(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
+  const BackwardScratch s(head, scratch);
+  for (int p = 0; p < num_panels; ++p) {
+    AddRows(s.dk + p * kPanelKeys * kColumns, keys[p], head.width, head.dk);
+    AddRows(s.dv + p * kPanelKeys * kColumns, keys[p], head.value_width, head.dv);
+  }
+}
+
+}  // namespace
+}  // namespace longspan::cpu

@@ -1,0 +1,109 @@
+// What a CPU target does for attention: one query block against one key block, for one head. Which blocks
+// meet, under which mask, on which thread and in which order is the drivers' (attention_forward.cc,
+// attention_backward.cc); how operands are packed, and what lies where in the scratch memory, is the
+// target's.
+//
+// Tiles are strips of 6 query rows × panels of 64 keys. All pointers of one head: row r begins r · stride
+// elements on.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/cpu_features.h"
+
+namespace longspan::cpu {
+
+inline constexpr int kStripRows = 6;
+inline constexpr int kPanelKeys = 64;
+inline constexpr int kQueryBlockRows = 192;  // at most; 32 strips
+inline constexpr int kForwardBlockPanels =
+    8;  // at most: 512 keys, which with a query block stay in the L2 cache
+inline constexpr int kBackwardBlockPanels = 3;
+inline constexpr int kQueryBlockStrips = kQueryBlockRows / kStripRows;
+
+// Rows of one head of a (rows, heads, width) tensor; f32, or bf16 as its bits.
+struct ConstRows {
+  const void* data = nullptr;
+  int64_t stride = 0;
+  bool is_bf16 = false;
+};
+struct FloatRows {
+  float* data = nullptr;
+  int64_t stride = 0;
+};
+
+// Consecutive keys: count ≤ 64 of them from global index `first`, in rows [row, row + count) of k and v.
+struct KeyPanel {
+  int64_t first = 0, row = 0;
+  int32_t count = 0;
+};
+
+// Which keys of a panel the rows of a strip see. Rows past the block's end count as its last one; keys past
+// the panel's end are seen by nobody.
+struct TileMask {
+  uint64_t any = 0;                // bit j: some row sees key j; 0: the tile is empty
+  const uint64_t* rows = nullptr;  // [kStripRows] of the same by row; null: the tile is full
+};
+
+struct QueryBlock {
+  int num_rows = 0;               // ≤ kQueryBlockRows
+  const int64_t* rows = nullptr;  // of q, in increasing global order
+};
+
+// A head's part of AttentionForward (backend/backend.h).
+struct ForwardHead {
+  int64_t width = 0, value_width = 0;  // D, E
+  float scale = 1;
+  bool first = true, last = true;
+  ConstRows q;
+  FloatRows state_out, state_max, state_sum;
+  void* out = nullptr;  // rows as q's stride says for width E
+  int64_t out_stride = 0;
+  bool out_is_bf16 = false;
+  FloatRows lse;
+};
+
+// A head's part of AttentionBackward.
+struct BackwardHead {
+  int64_t width = 0, value_width = 0;  // D, E
+  float scale = 1;
+  ConstRows q, k, v, dout;
+  FloatRows lse, delta, dq, dk, dv;
+};
+
+struct AttentionKernels {
+  // Forward. Packed keys and values of a panel, and a thread's scratch memory: numbers of floats, multiples
+  // of 16.
+  int64_t (*panel_floats)(int64_t width, int64_t value_width);
+  int64_t (*forward_scratch_floats)(int64_t width, int64_t value_width);
+  void (*pack_panel)(const ConstRows& k, const ConstRows& v, int64_t width, int64_t value_width,
+                     const KeyPanel& keys, float* panel);
+  // Loads queries and state; then any number of key blocks: num_panels packed panels in a row, tiles
+  // [strip][panel]; then stores the state, or out and lse.
+  void (*forward_begin)(const ForwardHead& head, const QueryBlock& queries, float* scratch);
+  void (*forward_keys)(const ForwardHead& head, const QueryBlock& queries, const float* panels,
+                       int num_panels, const TileMask* tiles, float* scratch);
+  void (*forward_end)(const ForwardHead& head, const QueryBlock& queries, float* scratch);
+
+  // Backward. Packs a key block and zeroes its gradients; then for any number of query blocks, of any heads
+  // that share these keys: their part of dk and dv, then dq += (separately, for its order is the driver's);
+  // then dk, dv +=.
+  int64_t (*backward_scratch_floats)(int64_t width, int64_t value_width);
+  void (*backward_begin)(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch);
+  void (*backward_queries)(const BackwardHead& head, const QueryBlock& queries, int num_panels,
+                           const TileMask* tiles, float* scratch);
+  void (*backward_dq)(const BackwardHead& head, const QueryBlock& queries, int num_panels,
+                      const TileMask* tiles, float* scratch);
+  void (*backward_end)(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch);
+
+  // delta[r] = Σ out[r] ∘ dout[r] for contiguous rows.
+  void (*delta)(const void* out, const void* dout, bool is_bf16, int64_t rows, int64_t value_width,
+                float* delta);
+};
+
+const AttentionKernels& AttentionKernelsFor(CpuTarget target);
+
+// One for each file that compiles attention_impl.h.
+extern const AttentionKernels kScalarAttention, kAvx2Attention, kAvx512Attention;
+
+}  // namespace longspan::cpu

@@ -1,0 +1,11 @@
+// The target's vectors come first.
+// clang-format off
+#include "backend/cpu/attention_vector_scalar.h"
+#include "backend/cpu/attention_impl.h"
+// clang-format on
+
+namespace longspan::cpu {
+
+const AttentionKernels kScalarAttention = kAttention;
+
+}  // namespace longspan::cpu

@@ -1,0 +1,215 @@
+// What the forward and the backward kernels share: the register tile, packing, 2^x. See attention_impl.h.
+//
+// One packed form serves all operands with a row per token: *panels* of 64 columns, [width / 64][rows][64],
+// the last one filled up with zeros to a multiple of 16. Keys and values that meet a product along their
+// width are transposed instead: [width][64 keys].
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/attention_kernels.h"
+
+namespace longspan::cpu {
+namespace {
+
+constexpr int kColumns = 64;  // of a panel, and the distance of its rows
+constexpr int kTileColumns = kTileVectors * kLanes;
+constexpr float kLog2E = 1.44269504f;
+constexpr float kNegativeInfinity = -__builtin_inff();
+
+LONGSPAN_INLINE int64_t RoundUp(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+LONGSPAN_INLINE int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+// Floats of a row once it is cut into panels.
+LONGSPAN_INLINE int64_t PanelWidth(int64_t width) { return RoundUp(width, kColumns); }
+
+// ---------------------------------------------------------------------------------------------- register
+// tile
+
+// c += a · b: a is 6 rows a_row apart, its columns a_step apart; b is n rows of a panel.
+template <int kVectors>
+LONGSPAN_INLINE void MultiplyAdd(Vec (&c)[kStripRows][kVectors], const float* a, int64_t a_row,
+                                 int64_t a_step, const float* b, int64_t n) {
+#pragma GCC unroll 2
+  for (int64_t k = 0; k < n; ++k) {
+    Vec row[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) row[j] = Load(b + k * kColumns + j * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kStripRows; ++r) {
+      const Vec x = Set(a[r * a_row + k * a_step]);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) c[r][j] = Fma(x, row[j], c[r][j]);
+    }
+  }
+}
+
+template <int kVectors>
+LONGSPAN_INLINE void Clear(Vec (&c)[kStripRows][kVectors]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kStripRows; ++r)
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) c[r][j] = Set(0);
+}
+
+template <int kValue>
+struct Int {
+  static constexpr int value = kValue;
+};
+
+// Calls f(Int<vectors>, column) for the register tiles that cover `width` columns rounded up to 16.
+template <class F>
+LONGSPAN_INLINE void ForTileColumns(int64_t width, const F& f) {
+  int64_t column = 0;
+  for (; column + kTileColumns <= RoundUp(width, 16); column += kTileColumns) f(Int<kTileVectors>(), column);
+  if constexpr (kTileColumns > 16) {  // 64: what is left is 16, 32 or 48
+    const int64_t left = RoundUp(width, 16) - column;
+    if (left == 16) f(Int<1>(), column);
+    if (left == 32) f(Int<2>(), column);
+    if (left == 48) f(Int<3>(), column);
+  }
+}
+
+// Where column `column` of row 0 lies in panels of so many rows.
+LONGSPAN_INLINE int64_t PanelOffset(int64_t column, int64_t rows) {
+  return column / kColumns * rows * kColumns + column % kColumns;
+}
+
+// c += x · bᵀ over the width: x in panels of x_rows rows, b transposed.
+template <int kVectors>
+LONGSPAN_INLINE void MultiplyAddAlongWidth(Vec (&c)[kStripRows][kVectors], const float* x, int64_t x_rows,
+                                           const float* b, int64_t width) {
+  for (int64_t begin = 0; begin < width; begin += kColumns)
+    MultiplyAdd(c, x + begin * x_rows, kColumns, 1, b + begin * kColumns, Least(kColumns, width - begin));
+}
+
+// ----------------------------------------------------------------------------------------------------
+// packing
+
+template <bool kBf16>
+LONGSPAN_INLINE Vec LoadFrom(const void* data, int64_t i) {
+  if constexpr (kBf16) {
+    return LoadBf16(static_cast<const uint16_t*>(data) + i);
+  } else {
+    return Load(static_cast<const float*>(data) + i);
+  }
+}
+
+template <bool kBf16>
+LONGSPAN_INLINE float ScalarFrom(const void* data, int64_t i) {
+  if constexpr (kBf16) {
+    const uint32_t bits = static_cast<const uint16_t*>(data)[i];
+    return __builtin_bit_cast(float, bits << 16);
+  } else {
+    return static_cast<const float*>(data)[i];
+  }
+}
+
+LONGSPAN_INLINE void StoreScalar(void* data, bool is_bf16, int64_t i, float x) {
+  if (is_bf16) {  // to nearest even; NaN stays NaN
+    const uint32_t u = __builtin_bit_cast(uint32_t, x);
+    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    const uint32_t quiet = (u >> 16) | 0x40u;
+    static_cast<uint16_t*>(data)[i] =
+        static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  } else {
+    static_cast<float*>(data)[i] = x;
+  }
+}
+
+template <bool kBf16>
+void CopyRow(const void* data, int64_t begin, int64_t width, float scale, float* panels, int64_t rows) {
+  const Vec factor = Set(scale);
+  int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes)
+    Store(panels + PanelOffset(i, rows), Mul(LoadFrom<kBf16>(data, begin + i), factor));
+  for (; i < width; ++i) panels[PanelOffset(i, rows)] = ScalarFrom<kBf16>(data, begin + i) * scale;
+  for (; i < RoundUp(width, 16); ++i) panels[PanelOffset(i, rows)] = 0;
+}
+
+// A row of panels of `rows` rows = scale · row `row` of x.
+LONGSPAN_INLINE void PackRow(const ConstRows& x, int64_t row, int64_t width, float scale, float* panels,
+                             int64_t rows) {
+  if (x.is_bf16) {
+    CopyRow<true>(x.data, row * x.stride, width, scale, panels, rows);
+  } else {
+    CopyRow<false>(x.data, row * x.stride, width, scale, panels, rows);
+  }
+}
+
+LONGSPAN_INLINE void ClearRow(int64_t width, float* panels, int64_t rows) {
+  for (int64_t i = 0; i < RoundUp(width, 16); ++i) panels[PanelOffset(i, rows)] = 0;
+}
+
+// Panels of `rows` rows from their row 0 on: the panel's keys, then zeros up to 64.
+LONGSPAN_INLINE void PackKeyRows(const ConstRows& x, const KeyPanel& keys, int64_t width, float* panels,
+                                 int64_t rows) {
+  for (int64_t j = 0; j < keys.count; ++j) PackRow(x, keys.row + j, width, 1, panels + j * kColumns, rows);
+  for (int64_t j = keys.count; j < kPanelKeys; ++j) ClearRow(width, panels + j * kColumns, rows);
+}
+
+template <bool kBf16>
+void Transpose(const ConstRows& x, const KeyPanel& keys, int64_t width, float* transposed) {
+  constexpr int64_t kBlock = 16;  // of columns: a cache line of each of 64 rows
+  for (int64_t begin = 0; begin < width; begin += kBlock) {
+    const int64_t end = Least(begin + kBlock, width);
+    for (int64_t j = 0; j < keys.count; ++j)
+      for (int64_t d = begin; d < end; ++d)
+        transposed[d * kPanelKeys + j] = ScalarFrom<kBf16>(x.data, (keys.row + j) * x.stride + d);
+    for (int64_t d = begin; d < end; ++d)
+      for (int64_t j = keys.count; j < kPanelKeys; ++j) transposed[d * kPanelKeys + j] = 0;
+  }
+}
+
+// [width][64]: the panel's keys, then zeros.
+LONGSPAN_INLINE void PackTransposed(const ConstRows& x, const KeyPanel& keys, int64_t width,
+                                    float* transposed) {
+  if (x.is_bf16) {
+    Transpose<true>(x, keys, width, transposed);
+  } else {
+    Transpose<false>(x, keys, width, transposed);
+  }
+}
+
+// --------------------------------------------------------------------------------------------------
+// arithmetic
+
+// 2^x for x ≤ 0 or a little above: relative error 1.5e-7, exactly 1 at 0 and 0 from −127 down (−∞ too).
+LONGSPAN_INLINE Vec Exp2(Vec x) {
+  const Vec shift = Set(12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer
+  const Vec bounded = Max(x, Set(-127.0f));
+  const Vec shifted = Add(bounded, shift);
+  const Vec f = Sub(bounded, Sub(shifted, shift));  // in [−½, ½]
+  Vec p = Fma(Set(0.00132764722f), f, Set(0.00967554133f));
+  p = Fma(p, f, Set(0.0555071327f));
+  p = Fma(p, f, Set(0.240221197f));
+  p = Fma(p, f, Set(0.693146967f));
+  p = Fma(p, f, Set(1.0f));
+  // At −127 p is 1, whose exponent field 127 becomes 0: a true zero.
+  return ScaleByPower(p, shifted);
+}
+
+LONGSPAN_INLINE float ScalarExp2(float x) {
+  float lanes[kLanes];
+  Store(lanes, Exp2(Set(x)));
+  return lanes[0];
+}
+
+// x[0 … n) += v for n ≤ kLanes.
+LONGSPAN_INLINE void AddTo(float* x, Vec v, int64_t n) {
+  if (n >= kLanes) {
+    Store(x, Add(Load(x), v));
+    return;
+  }
+  float lanes[kLanes];
+  Store(lanes, v);
+  for (int64_t i = 0; i < n; ++i) x[i] += lanes[i];
+}
+
+// Lowest and one past the highest bit set; bits ≠ 0.
+LONGSPAN_INLINE int LowestBit(uint64_t bits) { return __builtin_ctzll(bits); }
+LONGSPAN_INLINE int EndBit(uint64_t bits) { return 64 - __builtin_clzll(bits); }
+
+}  // namespace
+}  // namespace longspan::cpu

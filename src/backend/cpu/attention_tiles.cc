@@ -1,0 +1,192 @@
+#include "backend/cpu/attention_tiles.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace longspan::cpu {
+namespace {
+
+Range Hull(Range a, Range b) {
+  if (a.empty()) return b;
+  if (b.empty()) return a;
+  return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
+}
+
+Range Intersection(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+
+// Two ranges as a Reach: in order, joined where they meet.
+Reach MakeReach(Range a, Range b) {
+  if (a.empty()) return {{b, Range{}}};
+  if (b.empty()) return {{a, Range{}}};
+  if (b.begin < a.begin) std::swap(a, b);
+  if (b.begin <= a.end) return {{Range{a.begin, std::max(a.end, b.end)}, Range{}}};
+  return {{a, b}};
+}
+
+// The first n of 64 bits; n may be any number.
+uint64_t FirstBits(int64_t n) { return n <= 0 ? 0 : n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1; }
+
+uint64_t BitsOf(Range indices, const KeyPanel& panel) {
+  if (indices.empty()) return 0;
+  return FirstBits(std::min<int64_t>(indices.end - panel.first, panel.count)) &
+         ~FirstBits(indices.begin - panel.first);
+}
+
+}  // namespace
+
+std::vector<PlacedSpan> SortSpans(std::span<const Range> spans) {
+  std::vector<PlacedSpan> sorted;
+  sorted.reserve(spans.size());
+  int64_t row = 0;
+  for (const Range& span : spans) {
+    if (span.empty()) continue;
+    sorted.push_back({span, row, 0});
+    row += span.size();
+  }
+  std::ranges::sort(sorted, {}, [](const PlacedSpan& span) { return span.indices.begin; });
+
+  std::vector<PlacedSpan> joined;
+  int64_t before = 0;
+  for (const PlacedSpan& span : sorted) {
+    if (!joined.empty()) {
+      PlacedSpan& last = joined.back();
+      CHECK(last.indices.end <= span.indices.begin);
+      if (last.indices.end == span.indices.begin && last.row + last.indices.size() == span.row) {
+        last.indices.end = span.indices.end;
+        before += span.indices.size();
+        continue;
+      }
+    }
+    joined.push_back({span.indices, span.row, before});
+    before += span.indices.size();
+  }
+  return joined;
+}
+
+std::vector<KeyPanel> CutIntoPanels(std::span<const Range> key_spans) {
+  std::vector<KeyPanel> panels;
+  for (const PlacedSpan& span : SortSpans(key_spans)) {
+    for (int64_t offset = 0; offset < span.indices.size(); offset += kPanelKeys) {
+      const int64_t count = std::min<int64_t>(kPanelKeys, span.indices.size() - offset);
+      panels.push_back({span.indices.begin + offset, span.row + offset, static_cast<int32_t>(count)});
+    }
+  }
+  return panels;
+}
+
+int64_t Reach::CountBelow(int64_t i) const {
+  int64_t count = 0;
+  for (const Range& part : parts)
+    count += std::clamp<int64_t>(i - part.begin, 0, std::max<int64_t>(part.size(), 0));
+  return count;
+}
+
+Reach Reach::InBlocksOf(int64_t panels) const {
+  const auto blocks = [&](Range part) {
+    return part.empty() ? Range{} : Range{part.begin / panels, (part.end + panels - 1) / panels};
+  };
+  return MakeReach(blocks(parts[0]), blocks(parts[1]));
+}
+
+QueryBlocks::QueryBlocks(const Mask& mask, std::span<const Range> query_spans)
+    : mask_(mask), spans_(SortSpans(query_spans)) {
+  for (const PlacedSpan& span : spans_) num_rows_ += span.indices.size();
+}
+
+template <class F>
+void QueryBlocks::ForPieces(int64_t block, const F& f) const {
+  const int64_t begin = block * kQueryBlockRows, end = std::min(num_rows_, begin + kQueryBlockRows);
+  auto span = std::ranges::upper_bound(spans_, begin, {}, &PlacedSpan::before) - 1;
+  for (int64_t position = begin; position < end; ++span) {
+    const int64_t offset = position - span->before;
+    const int64_t n = std::min(end - position, span->indices.size() - offset);
+    const int64_t first = span->indices.begin + offset;
+    f(Range{first, first + n}, span->row + offset, position - begin);
+    position += n;
+  }
+}
+
+void QueryBlocks::Load(int64_t block, QueryRows& rows) const {
+  rows.num_rows = static_cast<int>(std::min<int64_t>(kQueryBlockRows, num_rows_ - block * kQueryBlockRows));
+  ForPieces(block, [&](Range indices, int64_t row, int64_t position) {
+    for (int64_t i = 0; i < indices.size(); ++i) {
+      rows.rows[static_cast<size_t>(position + i)] = row + i;
+      rows.sees[static_cast<size_t>(position + i)] = {};
+    }
+    for (const RowRun& run : mask_.RunsIn(indices)) {
+      const Range in_run = Intersection(indices, run.rows);
+      for (int64_t index = in_run.begin; index < in_run.end; ++index)
+        for (size_t n = 0; n < static_cast<size_t>(run.num_intervals); ++n)
+          rows.sees[static_cast<size_t>(position + index - indices.begin)].intervals[n] =
+              run.intervals[n].At(index);
+    }
+  });
+  for (int strip = 0; strip < rows.num_strips(); ++strip) {
+    QueryRows::StripView& view = rows.strips[static_cast<size_t>(strip)];
+    const int begin = strip * kStripRows, end = std::min(rows.num_rows, begin + kStripRows);
+    for (size_t n = 0; n < 2; ++n) {
+      view.some[n] = view.all[n] = rows.sees[static_cast<size_t>(begin)].intervals[n];
+      for (int r = begin + 1; r < end; ++r) {
+        const Range& interval = rows.sees[static_cast<size_t>(r)].intervals[n];
+        view.some[n] = Hull(view.some[n], interval);
+        view.all[n] = Intersection(view.all[n], interval);
+      }
+    }
+  }
+}
+
+Reach QueryBlocks::ReachOf(int64_t block, std::span<const KeyPanel> panels) const {
+  std::array<Range, 2> hull;
+  ForPieces(block, [&](Range indices, int64_t, int64_t) {
+    for (const RowRun& run : mask_.RunsIn(indices)) {
+      const Range in_run = Intersection(indices, run.rows);
+      // Interval ends are linear in the row: those of the first and the last row enclose all.
+      for (size_t n = 0; n < static_cast<size_t>(run.num_intervals); ++n)
+        hull[n] = Hull(hull[n], Hull(run.intervals[n].At(in_run.begin), run.intervals[n].At(in_run.end - 1)));
+    }
+  });
+  const auto overlapping = [&](Range indices) {
+    if (indices.empty()) return Range{};
+    const auto first = std::ranges::partition_point(
+        panels, [&](const KeyPanel& panel) { return panel.first + panel.count <= indices.begin; });
+    const auto last = std::partition_point(first, panels.end(),
+                                           [&](const KeyPanel& panel) { return panel.first < indices.end; });
+    return Range{first - panels.begin(), last - panels.begin()};
+  };
+  return MakeReach(overlapping(hull[0]), overlapping(hull[1]));
+}
+
+bool TileMasks::Classify(const QueryRows& rows, std::span<const KeyPanel> panels) {
+  DCHECK(panels.size() <= kMaxPanels);
+  uint64_t anything = 0;
+  size_t tile = 0;
+  for (int strip = 0; strip < rows.num_strips(); ++strip) {
+    const QueryRows::StripView& view = rows.strips[static_cast<size_t>(strip)];
+    for (const KeyPanel& panel : panels) {
+      const Range keys = {panel.first, panel.first + panel.count};
+      const auto overlaps = [&](Range r) { return !r.empty() && r.begin < keys.end && keys.begin < r.end; };
+      const auto holds = [&](Range r) { return r.begin <= keys.begin && keys.end <= r.end; };
+      TileMask& mask = tiles_[tile];
+      if (!overlaps(view.some[0]) && !overlaps(view.some[1])) {
+        mask = {};
+      } else if (panel.count == kPanelKeys && (holds(view.all[0]) || holds(view.all[1]))) {
+        mask = {~uint64_t{0}, nullptr};
+      } else {
+        mask = {0, rows_[tile].data()};
+        for (int r = 0; r < kStripRows; ++r) {
+          const int row = std::min(strip * kStripRows + r, rows.num_rows - 1);
+          const RowIntervals& sees = rows.sees[static_cast<size_t>(row)];
+          const uint64_t bits = BitsOf(sees.intervals[0], panel) | BitsOf(sees.intervals[1], panel);
+          rows_[tile][static_cast<size_t>(r)] = bits;
+          mask.any |= bits;
+        }
+      }
+      anything |= mask.any;
+      ++tile;
+    }
+  }
+  return anything != 0;
+}
+
+}  // namespace longspan::cpu

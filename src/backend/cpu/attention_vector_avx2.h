@@ -1,0 +1,53 @@
+// Vectors of the attention kernels: AVX2 with FMA, 8 floats, 16 registers.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#define LONGSPAN_INLINE __attribute__((always_inline)) inline
+
+namespace longspan::cpu {
+namespace {
+
+using Vec = __m256;
+constexpr int kLanes = 8;
+constexpr int kTileVectors = 2;  // columns of a register tile: 6 × 2 accumulators, 2 operands, a broadcast
+
+LONGSPAN_INLINE Vec Set(float x) { return _mm256_set1_ps(x); }
+LONGSPAN_INLINE Vec Load(const float* p) { return _mm256_loadu_ps(p); }
+LONGSPAN_INLINE void Store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
+LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+LONGSPAN_INLINE Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+LONGSPAN_INLINE Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }  // a·b + c
+LONGSPAN_INLINE float SumOf(Vec x) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+LONGSPAN_INLINE float MaxOf(Vec x) {
+  __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+  return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+// Lane i of x where bit i is set, else of y.
+LONGSPAN_INLINE Vec Select(uint64_t bits, Vec x, Vec y) {
+  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits & 0xff)), lane);
+  return _mm256_blendv_ps(y, x, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)));
+}
+// x · 2^n, where z = n + 1.5 · 2^23 and the exponent of the result is in range.
+LONGSPAN_INLINE Vec ScaleByPower(Vec x, Vec z) {
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(z), 23)));
+}
+
+}  // namespace
+}  // namespace longspan::cpu

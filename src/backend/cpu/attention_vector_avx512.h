@@ -1,0 +1,50 @@
+// Vectors of the attention kernels: AVX-512, 16 floats, 32 registers.
+#pragma once
+
+// g++ 12 takes the undefined operands inside its own intrinsics for mistakes (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wunknown-warning-option"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+
+#define LONGSPAN_INLINE __attribute__((always_inline)) inline
+
+namespace longspan::cpu {
+namespace {
+
+using Vec = __m512;
+constexpr int kLanes = 16;
+constexpr int kTileVectors = 4;  // columns of a register tile: 6 × 4 accumulators, 4 operands, a broadcast
+
+LONGSPAN_INLINE Vec Set(float x) { return _mm512_set1_ps(x); }
+LONGSPAN_INLINE Vec Load(const float* p) { return _mm512_loadu_ps(p); }
+LONGSPAN_INLINE void Store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
+LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+LONGSPAN_INLINE Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+LONGSPAN_INLINE Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }  // a·b + c
+LONGSPAN_INLINE float SumOf(Vec x) { return _mm512_reduce_add_ps(x); }
+LONGSPAN_INLINE float MaxOf(Vec x) { return _mm512_reduce_max_ps(x); }
+// Lane i of x where bit i is set, else of y.
+LONGSPAN_INLINE Vec Select(uint64_t bits, Vec x, Vec y) {
+  return _mm512_mask_blend_ps(static_cast<__mmask16>(bits), y, x);
+}
+// x · 2^n, where z = n + 1.5 · 2^23 and the exponent of the result is in range.
+LONGSPAN_INLINE Vec ScaleByPower(Vec x, Vec z) {
+  return _mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(z), 23)));
+}
+
+}  // namespace
+}  // namespace longspan::cpu

@@ -1,0 +1,53 @@
+// Vectors of the attention kernels: any CPU, through the compiler's vector extension, 4 floats, 16 registers.
+#pragma once
+
+#include <cstdint>
+
+#define LONGSPAN_INLINE __attribute__((always_inline)) inline
+
+namespace longspan::cpu {
+namespace {
+
+typedef float Vec __attribute__((vector_size(16)));
+typedef int32_t IntVec __attribute__((vector_size(16)));
+constexpr int kLanes = 4;
+constexpr int kTileVectors = 2;  // columns of a register tile: 6 × 2 accumulators, 2 operands, a broadcast
+
+LONGSPAN_INLINE Vec Set(float x) { return Vec{x, x, x, x}; }
+LONGSPAN_INLINE Vec Load(const float* p) {
+  Vec x;
+  __builtin_memcpy(&x, p, sizeof(x));
+  return x;
+}
+LONGSPAN_INLINE void Store(float* p, Vec x) { __builtin_memcpy(p, &x, sizeof(x)); }
+LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
+  const IntVec bits = {p[0], p[1], p[2], p[3]};
+  return reinterpret_cast<Vec>(bits << 16);
+}
+LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return a + b; }
+LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return a - b; }
+LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return a * b; }
+LONGSPAN_INLINE Vec Div(Vec a, Vec b) { return a / b; }
+LONGSPAN_INLINE Vec Choose(IntVec mask, Vec x, Vec y) {
+  return reinterpret_cast<Vec>((reinterpret_cast<IntVec>(x) & mask) | (reinterpret_cast<IntVec>(y) & ~mask));
+}
+LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return Choose(a > b, a, b); }
+LONGSPAN_INLINE Vec Fma(Vec a, Vec b, Vec c) { return a * b + c; }
+LONGSPAN_INLINE float SumOf(Vec x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+LONGSPAN_INLINE float MaxOf(Vec x) {
+  const float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];
+  return a > b ? a : b;
+}
+// Lane i of x where bit i is set, else of y.
+LONGSPAN_INLINE Vec Select(uint64_t bits, Vec x, Vec y) {
+  const int32_t low = static_cast<int32_t>(bits & 15);
+  const IntVec lane = {1, 2, 4, 8};
+  return Choose((IntVec{low, low, low, low} & lane) == lane, x, y);
+}
+// x · 2^n, where z = n + 1.5 · 2^23 and the exponent of the result is in range.
+LONGSPAN_INLINE Vec ScaleByPower(Vec x, Vec z) {
+  return reinterpret_cast<Vec>(reinterpret_cast<IntVec>(x) + (reinterpret_cast<IntVec>(z) << 23));
+}
+
+}  // namespace
+}  // namespace longspan::cpu
