@@ -101,7 +101,8 @@ void WriteCheckpoint(const fs::path& directory, const ResidentWeights& weights, 
   SyncDirectory(directory);
 }
 
-// Moves `from` to `to`. What was there before is gone afterwards; at every moment in between `to` is whole.
+// Moves `from` to `to`, where at every moment there is a whole checkpoint or none. What was there before gets
+// a temporary name.
 void MoveInPlace(const fs::path& from, const fs::path& to) {
   std::error_code error;
   if (!fs::exists(to, error)) {
@@ -109,14 +110,11 @@ void MoveInPlace(const fs::path& from, const fs::path& to) {
     return RequireDone(error, "make", to);
   }
   // Swapped, since a directory with files in it can't be renamed over.
-  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(from, error);
-    return RequireDone(error, "remove", from);
-  }
-  // A file system that can't swap (NFS, …): for a moment there is nothing at `to`, so that `latest` may not
-  // name it.
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
   const std::error_code swap_error(errno, std::generic_category());
   if (swap_error.value() != EINVAL && swap_error.value() != ENOSYS) RequireDone(swap_error, "replace", to);
+
+  // A file system that can't swap (NFS, …): for a moment there is nothing, and `latest` may not name it.
   const fs::path latest = to.parent_path() / "latest";
   if (fs::read_symlink(latest, error) == to.filename()) fs::remove(latest, error);
   const fs::path aside = to.parent_path() / fmt::format("{}old", kTemporaryPrefix);
@@ -124,8 +122,6 @@ void MoveInPlace(const fs::path& from, const fs::path& to) {
   RequireDone(error, "replace", to);
   fs::rename(from, to, error);
   RequireDone(error, "replace", to);
-  fs::remove_all(aside, error);
-  RequireDone(error, "remove", aside);
 }
 
 void PointLatestAt(const fs::path& checkpoints, const std::string& name) {
@@ -231,6 +227,8 @@ void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeig
     RemoveTemporaries(checkpoints, error);
     throw;
   }
+  RemoveTemporaries(checkpoints, error);  // the one that was replaced
+  RequireDone(error, "remove the checkpoint that was replaced in", checkpoints);
 }
 
 CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& weights) {

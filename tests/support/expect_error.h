@@ -27,9 +27,11 @@ void ExpectError(std::initializer_list<std::string_view> parts, Act act, ExitCod
   }
 }
 
-// Writes a file, with the folders it needs; returns `path`.
+// Writes a file, with the folders it needs; returns `path`. A file that is there is removed first, since ext4
+// takes its time to write over one.
 inline std::string WriteText(const std::string& path, std::string_view text) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << text;
   return path;
 }

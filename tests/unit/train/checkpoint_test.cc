@@ -1,0 +1,506 @@
+#include "train/checkpoint.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/file.h"
+#include "support/expect_error.h"
+#include "support/files.h"
+#include "support/tiny.h"
+#include "train/safetensors.h"
+
+namespace longspan {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ExpectError;
+using testing::TemporaryDirectory;
+using testing::WriteText;
+using Moments = ResidentWeights::Moments;
+
+ModelConfig TiedConfig(bool tied) {
+  ModelConfig config = testing::TinyConfig();
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
+std::unique_ptr<ResidentWeights> NewWeights(Moments moments = Moments::kAdam, bool tied = false,
+                                            DType compute = DType::kBFloat16) {
+  return std::make_unique<ResidentWeights>(MakeParamTable(TiedConfig(tied)), compute, moments);
+}
+
+// The parameters' elements in a flat tensor, without the gaps between them.
+template <class T>
+std::vector<T> Elements(const ParamUnit& unit, Tensor flat) {
+  std::vector<T> all;
+  for (const Tensor& view : UnitViews(unit, flat))
+    all.insert(all.end(), view.data<T>(), view.data<T>() + view.num_elements());
+  return all;
+}
+
+// Everything that a checkpoint must bring back: masters, moments and what the model reads, bit for bit.
+std::vector<uint32_t> Bits(const ResidentWeights& weights) {
+  std::vector<uint32_t> bits;
+  for (int u = 0; u < weights.table().num_units(); ++u) {
+    const ParamUnit& unit = weights.table().units[static_cast<size_t>(u)];
+    for (const Tensor& flat : {weights.Master(u), weights.ExpAvg(u), weights.ExpAvgSq(u)})
+      if (!flat.IsNull())
+        for (const float x : Elements<float>(unit, flat)) bits.push_back(std::bit_cast<uint32_t>(x));
+    if (!weights.Compute(u).IsNull())
+      for (const BFloat16 x : Elements<BFloat16>(unit, weights.Compute(u))) bits.push_back(x.bits);
+  }
+  return bits;
+}
+
+std::unique_ptr<ResidentWeights> RandomWeights(Moments moments = Moments::kAdam, uint64_t seed = 1,
+                                               bool tied = false) {
+  std::unique_ptr<ResidentWeights> weights = NewWeights(moments, tied);
+  weights->Initialize(0.3, seed);
+  uint64_t index = 0;
+  const CounterRandom random(seed, "moments");
+  for (int u = 0; u < weights->table().num_units(); ++u)
+    for (const Tensor& flat : {weights->ExpAvg(u), weights->ExpAvgSq(u)})
+      if (!flat.IsNull())
+        for (const Tensor& view : UnitViews(weights->table().units[static_cast<size_t>(u)], flat))
+          for (int64_t i = 0; i < view.num_elements(); ++i)
+            view.data<float>()[i] = static_cast<float>(random.Normal(index++));
+  return weights;
+}
+
+CheckpointState StateAt(int64_t step) { return {step, {3, 141, 59265}, step + 2}; }
+
+std::set<std::string> FilesIn(const std::string& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename());
+  return names;
+}
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() { options_.config_json = "{\"model_type\": \"llama\"}\n"; }
+  void Save(const ResidentWeights& weights, int64_t step) const {
+    SaveCheckpoint(root_, weights, StateAt(step), options_);
+  }
+  // The weights of a checkpoint, which must load.
+  std::vector<uint32_t> LoadBits(const std::string& directory, Moments moments = Moments::kAdam) const {
+    const std::unique_ptr<ResidentWeights> weights = NewWeights(moments);
+    LoadCheckpoint(directory, *weights);
+    return Bits(*weights);
+  }
+
+  TemporaryDirectory directory_;
+  std::string root_ = directory_ / "run/checkpoints";
+  SaveOptions options_;
+};
+
+TEST_F(CheckpointTest, WhatIsSavedIsLoaded) {
+  const auto saved = RandomWeights();
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const int64_t max_shard_bytes : {int64_t{1} << 30, int64_t{9000}}) {
+      options_.dtype = dtype;
+      options_.max_shard_bytes = max_shard_bytes;
+      Save(*saved, 100);
+      const auto loaded = NewWeights();
+      const CheckpointState state = LoadCheckpoint(root_ + "/00000100", *loaded);
+      EXPECT_EQ(state.step, 100);
+      EXPECT_EQ(state.optimizer_step, 102);
+      EXPECT_EQ(state.reader, (ReaderPosition{3, 141, 59265}));
+      EXPECT_TRUE(Bits(*loaded) == Bits(*saved));
+      // The weights alone, as anybody reads them.
+      const auto alone = NewWeights();
+      LoadModelWeights(root_ + "/00000100", *alone);
+      for (int u = 0; u < saved->table().num_units(); ++u) {
+        const ParamUnit& unit = saved->table().units[static_cast<size_t>(u)];
+        std::vector<float> expected = Elements<float>(unit, saved->Master(u));
+        if (dtype == DType::kBFloat16)
+          for (float& x : expected) x = static_cast<float>(BFloat16(x));
+        EXPECT_EQ(Elements<float>(unit, alone->Master(u)), expected);
+      }
+    }
+  }
+}
+
+TEST_F(CheckpointTest, AlignmentGapsStayZero) {
+  Save(*RandomWeights(), 1);
+  const auto loaded = NewWeights();
+  LoadCheckpoint(root_ + "/00000001", *loaded);
+  int64_t num_gaps = 0;
+  for (int u = 0; u < loaded->table().num_units(); ++u) {
+    const ParamUnit& unit = loaded->table().units[static_cast<size_t>(u)];
+    for (size_t i = 0; i < unit.rows.size(); ++i) {
+      const int64_t end = i + 1 < unit.rows.size() ? unit.rows[i + 1].offset : unit.num_elements;
+      for (int64_t e = unit.rows[i].offset + unit.rows[i].num_elements; e < end; ++e, ++num_gaps)
+        ASSERT_EQ(loaded->Master(u).data<float>()[e], 0);
+    }
+  }
+  EXPECT_GT(num_gaps, 0);
+}
+
+TEST_F(CheckpointTest, ADirectoryThatHuggingFaceReads) {
+  const std::string model = directory_ / "model";
+  WriteText(model + "/tokenizer.json", "{\"a\": 1}");
+  WriteText(model + "/tokenizer_config.json", "{}");
+  WriteText(model + "/model.safetensors", "not to be copied");
+  options_.tokenizer_directory = model;
+  Save(*RandomWeights(), 20);
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000020", "latest"}));
+  const std::string directory = root_ + "/00000020";
+  EXPECT_EQ(FilesIn(directory),
+            (std::set<std::string>{"config.json", "model.safetensors", "optimizer.safetensors", "state.json",
+                                   "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_EQ(ReadTextFile(directory + "/config.json"), options_.config_json);
+  EXPECT_EQ(ReadTextFile(directory + "/tokenizer.json"), "{\"a\": 1}");
+  const SafetensorsDirectory files(directory, "model");
+  EXPECT_EQ(files.Shape("model.layers.1.self_attn.k_proj.weight"), (std::vector<int64_t>{12, 24}));
+  EXPECT_EQ(files.Names().size(), 21u);  // 2 · 9 + embedding, norm, head
+  const SafetensorsDirectory optimizer(directory, "optimizer");
+  EXPECT_EQ(optimizer.Names().size(), 63u);
+  for (const char* part : {"master", "exp_avg", "exp_avg_sq"})
+    EXPECT_EQ(optimizer.Shape(fmt::format("model.norm.weight.{}", part)), std::vector<int64_t>{24});
+}
+
+TEST_F(CheckpointTest, LatestIsARelativeLinkToTheNewest) {
+  EXPECT_EQ(LatestCheckpoint(root_), "");
+  const auto weights = RandomWeights();
+  for (const int64_t step : {5, 10, 123456789}) {
+    Save(*weights, step);
+    const std::string name = fmt::format("{:08}", step);
+    EXPECT_EQ(fs::read_symlink(root_ + "/latest"), name);
+    EXPECT_EQ(LatestCheckpoint(root_), root_ + "/" + name);
+  }
+  fs::remove_all(root_ + "/123456789");
+  ExpectError({"latest", "123456789"}, [&] { LatestCheckpoint(root_); });
+}
+
+TEST_F(CheckpointTest, SgdKeepsNoMoments) {
+  const auto saved = RandomWeights(Moments::kNone);
+  Save(*saved, 7);
+  EXPECT_TRUE(LoadBits(root_ + "/00000007", Moments::kNone) == Bits(*saved));
+  ExpectError({"00000007/state.json", "\"sgd\"", "\"adamw\"", "opt_type"},
+              [&] { LoadBits(root_ + "/00000007"); });
+  Save(*RandomWeights(), 8);
+  ExpectError({"00000008/state.json", "\"sgd\"", "\"adamw\""},
+              [&] { LoadBits(root_ + "/00000008", Moments::kNone); });
+}
+
+TEST_F(CheckpointTest, TheSameStepIsReplaced) {
+  const auto first = RandomWeights(Moments::kAdam, 1), second = RandomWeights(Moments::kAdam, 2);
+  options_.max_shard_bytes = 9000;
+  Save(*first, 5);
+  options_.max_shard_bytes = 1 << 30;
+  Save(*second, 5);
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "latest"}));
+  EXPECT_EQ(FilesIn(root_ + "/00000005").size(), 4u);  // no shard is left
+  EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*second));
+}
+
+TEST_F(CheckpointTest, WhatAKilledRunLeftGoesAtTheNextSave) {
+  const auto weights = RandomWeights();
+  WriteText(root_ + "/.tmp-00000005/model.safetensors", "half");
+  WriteText(root_ + "/.tmp-old/state.json", "{}");
+  fs::create_symlink("00000005", root_ + "/.tmp-latest");
+  Save(*weights, 5);
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "latest"}));
+  EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*weights));
+}
+
+// Runs `act` in a child process without renameat2, as on a file system that can't swap. True if it returned.
+template <class Act>
+bool WithoutSwapping(Act act) {
+  const pid_t child = fork();
+  if (child == 0) {
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program = {4, filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+      _exit(2);
+    try {
+      act();
+    } catch (...) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(CheckpointTest, TheSameStepIsReplacedWhereDirectoriesCannotBeSwapped) {
+  const auto first = RandomWeights(Moments::kAdam, 1), second = RandomWeights(Moments::kAdam, 2);
+  Save(*first, 4);
+  Save(*first, 5);
+  ASSERT_TRUE(WithoutSwapping([&] { Save(*second, 5); }));
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000004", "00000005", "latest"}));
+  EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*second));
+  // A step that `latest` doesn't name.
+  ASSERT_TRUE(WithoutSwapping([&] { Save(*second, 4); }));
+  EXPECT_TRUE(LoadBits(root_ + "/00000004") == Bits(*second));
+  EXPECT_EQ(fs::read_symlink(root_ + "/latest"), "00000004");
+}
+
+// A write that fails at each of several sizes, new step or old: the checkpoints before are as they were.
+TEST_F(CheckpointTest, AFileThatMayNotGrowLeavesNothing) {
+  const auto first = RandomWeights(Moments::kAdam, 1), second = RandomWeights(Moments::kAdam, 2);
+  Save(*first, 5);
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  for (const int64_t step : {5, 6}) {
+    for (const rlim_t limit : {0, 10, 1000, 20000, 60000}) {
+      const rlimit small = {limit, before.rlim_max};
+      setrlimit(RLIMIT_FSIZE, &small);
+      ExpectError(
+          {root_, "File too large"}, [&] { Save(*second, step); }, ExitCode::kResource);
+      setrlimit(RLIMIT_FSIZE, &before);
+      EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "latest"}));
+      EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*first));
+    }
+  }
+  std::signal(SIGXFSZ, old_handler);
+}
+
+TEST_F(CheckpointTest, AFullDiskLeavesNothing) {
+  // A namespace of its own, so that the mount ends with this process in any case.
+  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    GTEST_SKIP() << "a small file system can be mounted by root only; AFileThatMayNotGrowLeavesNothing "
+                    "covers the rest";
+  const std::string small = directory_ / "small";
+  fs::create_directory(small);
+  ASSERT_EQ(mount("longspan-test", small.c_str(), "tmpfs", 0, "size=512k"), 0) << std::strerror(errno);
+  root_ = small + "/checkpoints";
+  const auto first = RandomWeights(Moments::kAdam, 1), second = RandomWeights(Moments::kAdam, 2);
+  Save(*first, 5);
+  const size_t num_before = FilesIn(small).size();
+  // Ever less room, until nothing fits.
+  for (int i = 0; i < 6; ++i) {
+    const auto space = fs::space(small);
+    WriteText(small + "/ballast" + std::to_string(i), std::string(space.available / 3, 'x'));
+    bool saved = false;
+    try {
+      Save(*second, 6);
+      saved = true;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kResource);
+      EXPECT_NE(std::string_view(e.what()).find("No space left on device"), std::string_view::npos)
+          << e.what();
+    }
+    if (saved) {
+      EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*second));
+      fs::remove_all(root_ + "/00000006");
+      Save(*first, 5);
+    }
+    EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "latest"}));
+    EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*first));
+  }
+  EXPECT_EQ(FilesIn(small).size(), num_before + 6);
+  umount(small.c_str());
+}
+
+TEST_F(CheckpointTest, APlaceThatCannotBeMade) {
+  root_ = WriteText(directory_ / "file", "x") + "/checkpoints";
+  ExpectError(
+      {root_}, [&] { Save(*RandomWeights(), 1); }, ExitCode::kResource);
+}
+
+TEST_F(CheckpointTest, DamagedCheckpointsAreRefusedAndChangeNothing) {
+  options_.max_shard_bytes = 20000;
+  Save(*RandomWeights(), 5);
+  const std::string directory = root_ + "/00000005";
+  const auto weights = RandomWeights(Moments::kAdam, 9);
+  const std::vector<uint32_t> bits = Bits(*weights);
+  int num_files = 0;
+  for (const std::string& name : FilesIn(directory)) {
+    if (name == "config.json") continue;
+    ++num_files;
+    SCOPED_TRACE(name);
+    const std::string path = directory + "/" + name;
+    const std::string text = ReadTextFile(path);
+    for (const size_t size : {size_t{0}, text.size() / 2, text.size() - 2}) {
+      WriteText(path, text.substr(0, size));
+      ExpectError({name}, [&] { LoadCheckpoint(directory, *weights); });
+    }
+    fs::remove(path);
+    ExpectError({name}, [&] { LoadCheckpoint(directory, *weights); });
+    WriteText(path, text);
+  }
+  EXPECT_GE(num_files, 7);  // two shards and an index at least of both, and state.json
+  EXPECT_TRUE(Bits(*weights) == bits);
+  ExpectError({"nowhere/state.json"}, [&] { LoadCheckpoint(directory_ / "nowhere", *weights); });
+  LoadCheckpoint(directory, *weights);
+  EXPECT_TRUE(Bits(*weights) == Bits(*RandomWeights()));
+}
+
+TEST_F(CheckpointTest, BrokenStateIsRefused) {
+  Save(*RandomWeights(), 5);
+  const std::string directory = root_ + "/00000005", path = directory + "/state.json";
+  const auto good = nlohmann::json::parse(ReadTextFile(path));
+  const auto expect = [&](const nlohmann::json& state, std::initializer_list<std::string_view> parts) {
+    SCOPED_TRACE(state.dump());
+    WriteText(path, state.dump());
+    ExpectError({path}, [&] { LoadBits(directory); });
+    ExpectError(parts, [&] { LoadBits(directory); });
+  };
+  for (const char* key : {"version", "step", "optimizer_step", "reader"}) {
+    nlohmann::json state = good;
+    state.erase(key);
+    expect(state, {key, "missing"});
+    for (const nlohmann::json& wrong :
+         {nlohmann::json(-1), nlohmann::json(1.5), nlohmann::json("1"), nlohmann::json()}) {
+      state[key] = wrong;
+      expect(state, {key});
+    }
+  }
+  for (const char* key : {"epoch", "document", "token"}) {
+    nlohmann::json state = good;
+    state["reader"].erase(key);
+    expect(state, {key, "missing"});
+    state["reader"][key] = 18446744073709551615u;
+    expect(state, {key, "18446744073709551615"});
+  }
+  nlohmann::json state = good;
+  state["version"] = 2;
+  expect(state, {"version 2", "version 1"});
+  state = good;
+  state.erase("optimizer");
+  expect(state, {"opt_type null"});
+  expect(nlohmann::json::array(), {"object"});
+  WriteText(path, "{\"step\": 1, \"step\": 1}");
+  ExpectError({path, "\"step\"", "twice"}, [&] { LoadBits(directory); });
+}
+
+TEST_F(CheckpointTest, AnotherModelIsRefused) {
+  Save(*RandomWeights(), 5);
+  const std::string directory = root_ + "/00000005";
+  ModelConfig config = TiedConfig(false);
+  config.intermediate_size = 48;
+  ResidentWeights wider(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  ExpectError({"model.safetensors", "mlp.gate_proj.weight", "(40, 24)", "(48, 24) is wanted"},
+              [&] { LoadCheckpoint(directory, wider); });
+  ExpectError({"model.safetensors", "mlp.gate_proj.weight", "(40, 24)", "(48, 24) is wanted"},
+              [&] { LoadModelWeights(directory, wider); });
+  config = TiedConfig(false);
+  config.num_hidden_layers = 3;
+  ResidentWeights deeper(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  ExpectError({directory, "no tensor 'model.layers.2."}, [&] { LoadCheckpoint(directory, deeper); });
+  ExpectError({directory, "no tensor 'model.layers.2."}, [&] { LoadModelWeights(directory, deeper); });
+  config.num_hidden_layers = 1;
+  ResidentWeights shallower(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  ExpectError({directory, "'model.layers.1.", "none of this model's"},
+              [&] { LoadCheckpoint(directory, shallower); });
+  ExpectError({directory, "'model.layers.1.", "none of this model's"},
+              [&] { LoadModelWeights(directory, shallower); });
+}
+
+// Directories as other programs write them.
+class ModelWeightsTest : public ::testing::Test {
+ protected:
+  ModelWeightsTest() {
+    source_->Initialize(0.3, 1);
+    for (int u = 0; u < source_->table().num_units(); ++u) {
+      const ParamUnit& unit = source_->table().units[static_cast<size_t>(u)];
+      const std::vector<Tensor> views = UnitViews(unit, source_->Master(u));
+      for (size_t i = 0; i < views.size(); ++i)
+        tensors_.push_back({unit.rows[i].name, views[i], unit.rows[i].shape});
+    }
+  }
+  void Write() {
+    fs::remove(directory_ / "model.safetensors");
+    WriteSafetensors(directory_.path(), "model", tensors_, DType::kFloat32, 1 << 30);
+  }
+  // Loads into a model, tied or not, and gives back the masters of embedding and last unit.
+  std::pair<std::vector<float>, std::vector<float>> Load(bool tied) const {
+    const auto weights = NewWeights(Moments::kNone, tied);
+    LoadModelWeights(directory_.path(), *weights);
+    const auto& units = weights->table().units;
+    return {Elements<float>(units.front(), weights->Master(0)),
+            Elements<float>(units.back(), weights->Master(weights->table().num_units() - 1))};
+  }
+  SafetensorsTensor& Find(std::string_view name) {
+    return *std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == name; });
+  }
+
+  TemporaryDirectory directory_;
+  std::unique_ptr<ResidentWeights> source_ = NewWeights(Moments::kNone, true);  // tied
+  std::vector<SafetensorsTensor> tensors_;
+};
+
+TEST_F(ModelWeightsTest, TiedWeights) {
+  const std::vector<float> embedding = Elements<float>(source_->table().units[0], source_->Master(0));
+  Write();
+  EXPECT_EQ(Load(true).first, embedding);
+  ExpectError({directory_.path(), "no tensor 'lm_head.weight'"}, [&] { Load(false); });
+
+  Find("model.embed_tokens.weight").name = "lm_head.weight";  // only the head is stored
+  Write();
+  EXPECT_EQ(Load(true).first, embedding);
+  ExpectError({directory_.path(), "no tensor 'model.embed_tokens.weight'"}, [&] { Load(false); });
+
+  std::vector<float> copy = embedding;
+  tensors_.push_back({"model.embed_tokens.weight", Tensor(copy.data(), DType::kFloat32, {37, 24}), {37, 24}});
+  Write();
+  EXPECT_EQ(Load(true).first, embedding);
+  EXPECT_EQ(Load(false).first, embedding);
+  copy.back() += 1;
+  Write();
+  ExpectError({directory_.path(), "tie_word_embeddings", "differ"}, [&] { Load(true); });
+  EXPECT_EQ(Load(false).first, copy);
+}
+
+TEST_F(ModelWeightsTest, AnAliasStandsForBoth) {
+  Find("model.embed_tokens.weight").name = "lm_head.weight";
+  Write();
+  std::string file = ReadTextFile(directory_ / "model.safetensors");
+  const std::string format = "\"format\":\"pt\"", alias = "\"model.embed_tokens.weight\":\"lm_head.weight\"";
+  file.replace(file.find(format), format.size(), alias);
+  uint64_t header_size = 0;
+  std::memcpy(&header_size, file.data(), 8);
+  header_size += alias.size() - format.size();
+  std::memcpy(file.data(), &header_size, 8);
+  WriteText(directory_ / "model.safetensors", file);
+  const std::vector<float> embedding = Elements<float>(source_->table().units[0], source_->Master(0));
+  EXPECT_EQ(Load(true).first, embedding);
+  EXPECT_EQ(Load(false).first, embedding);
+}
+
+TEST_F(ModelWeightsTest, OtherTensors) {
+  std::vector<float> values(3, 1);
+  const Tensor three(values.data(), DType::kFloat32, {3});
+  tensors_.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", three, {3}});
+  Write();
+  Load(true);
+  tensors_.push_back({"model.layers.0.self_attn.q_proj.bias", three, {3}});
+  Write();
+  ExpectError({directory_.path(), "'model.layers.0.self_attn.q_proj.bias'", "none of this model's"},
+              [&] { Load(true); });
+}
+
+TEST_F(ModelWeightsTest, ComputeWeightsAreRounded) {
+  Write();
+  const auto weights = NewWeights(Moments::kNone, true);
+  LoadModelWeights(directory_.path(), *weights);
+  const float master = weights->Master(1).data<float>()[100];
+  EXPECT_EQ(weights->Compute(1).data<BFloat16>()[100].bits, BFloat16(master).bits);
+}
+
+}  // namespace
+}  // namespace longspan
