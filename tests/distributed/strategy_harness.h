@@ -229,6 +229,7 @@ inline std::vector<Results<float>> RunAll(const Placement& placement,
   }
   RunThreadRanks(placement.ranks(), [&](Comm& world) {
     RankRun rank(placement, world, MakeCpuBackend(1));
+    const AbortOnUnwind abort(world);
     for (size_t n = 0; n < problems.size(); ++n) {
       rank.Poison();
       rank.Run(*problems[n], &results[n]);
