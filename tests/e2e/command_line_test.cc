@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/file.h"
+#include "support/files.h"
 #include "support/program.h"
 
 namespace longspan {
