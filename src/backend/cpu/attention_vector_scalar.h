@@ -9,7 +9,7 @@ namespace longspan::cpu {
 namespace {
 
 typedef float Vec __attribute__((vector_size(16)));
-typedef int32_t IntVec __attribute__((vector_size(16)));
+typedef uint32_t BitsVec __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 constexpr int kTileVectors = 2;  // columns of a register tile: 6 × 2 accumulators, 2 operands, a broadcast
 
@@ -21,17 +21,18 @@ LONGSPAN_INLINE Vec Load(const float* p) {
 }
 LONGSPAN_INLINE void Store(float* p, Vec x) { __builtin_memcpy(p, &x, sizeof(x)); }
 LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
-  const IntVec bits = {p[0], p[1], p[2], p[3]};
+  const BitsVec bits = {p[0], p[1], p[2], p[3]};
   return reinterpret_cast<Vec>(bits << 16);
 }
 LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return a + b; }
 LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return a - b; }
 LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return a * b; }
 LONGSPAN_INLINE Vec Div(Vec a, Vec b) { return a / b; }
-LONGSPAN_INLINE Vec Choose(IntVec mask, Vec x, Vec y) {
-  return reinterpret_cast<Vec>((reinterpret_cast<IntVec>(x) & mask) | (reinterpret_cast<IntVec>(y) & ~mask));
+LONGSPAN_INLINE Vec Choose(BitsVec mask, Vec x, Vec y) {
+  return reinterpret_cast<Vec>((reinterpret_cast<BitsVec>(x) & mask) |
+                               (reinterpret_cast<BitsVec>(y) & ~mask));
 }
-LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return Choose(a > b, a, b); }
+LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return Choose(reinterpret_cast<BitsVec>(a > b), a, b); }
 LONGSPAN_INLINE Vec Fma(Vec a, Vec b, Vec c) { return a * b + c; }
 LONGSPAN_INLINE float SumOf(Vec x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 LONGSPAN_INLINE float MaxOf(Vec x) {
@@ -40,13 +41,13 @@ LONGSPAN_INLINE float MaxOf(Vec x) {
 }
 // Lane i of x where bit i is set, else of y.
 LONGSPAN_INLINE Vec Select(uint64_t bits, Vec x, Vec y) {
-  const int32_t low = static_cast<int32_t>(bits & 15);
-  const IntVec lane = {1, 2, 4, 8};
-  return Choose((IntVec{low, low, low, low} & lane) == lane, x, y);
+  const auto low = static_cast<uint32_t>(bits & 15);
+  const BitsVec lane = {1, 2, 4, 8};
+  return Choose(reinterpret_cast<BitsVec>((BitsVec{low, low, low, low} & lane) == lane), x, y);
 }
 // x · 2^n, where z = n + 1.5 · 2^23 and the exponent of the result is in range.
 LONGSPAN_INLINE Vec ScaleByPower(Vec x, Vec z) {
-  return reinterpret_cast<Vec>(reinterpret_cast<IntVec>(x) + (reinterpret_cast<IntVec>(z) << 23));
+  return reinterpret_cast<Vec>(reinterpret_cast<BitsVec>(x) + (reinterpret_cast<BitsVec>(z) << 23));
 }
 
 }  // namespace
