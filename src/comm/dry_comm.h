@@ -1,5 +1,5 @@
-// A communicator without peers: every operation has happened at once and moved nothing, but is counted as a real
-// one would count it. For dry runs: any rank of any number of ranks.
+// A communicator without peers: every operation has happened at once and moved nothing, but is counted as a
+// real one would count it. For dry runs: any rank of any number of ranks.
 #pragma once
 
 #include <memory>

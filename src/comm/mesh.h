@@ -27,16 +27,16 @@ int RankOf(const MeshShape& shape, const MeshCoordinate& c);
 // What the configuration asks for; −1 means "what is left", at most one of them.
 struct MeshRequest {
   int ranks = 1;
-  std::string strategy = "ring";   // context_parallel_strategy; decides the defaults of R and U
+  std::string strategy = "ring";  // context_parallel_strategy; decides the defaults of R and U
   int data_parallelism = 1, fsdp_parallelism = 1;
-  int context_parallelism = 0;     // R; 0: the strategy's default
-  int ulysses_parallelism = 0;     // U; 0: the strategy's default
+  int context_parallelism = 0;  // R; 0: the strategy's default
+  int ulysses_parallelism = 0;  // U; 0: the strategy's default
   bool shard_parameters = false;
   int num_attention_heads = 1;
 };
-// Applies the defaults: all_gather, ring: R = −1, U = 1, else refused. ulysses: R = 1, U = −1. usp: U = the largest
-// divisor of what is left that is at most its square root and at most H, R = −1.
-// Throws Error(kUsage) naming the key, what it got, and the largest value that works.
+// Applies the defaults: all_gather, ring: R = −1, U = 1, else refused. ulysses: R = 1, U = −1. usp: U = the
+// largest divisor of what is left that is at most its square root and at most H, R = −1. Throws Error(kUsage)
+// naming the key, what it got, and the largest value that works.
 MeshShape ResolveMesh(const MeshRequest& request);
 
 // One rank's place in the mesh and its communicators. Made once; collective.
@@ -44,9 +44,9 @@ struct Mesh {
   MeshShape shape;
   MeshCoordinate at;
   Comm* world = nullptr;
-  std::unique_ptr<Comm> context;   // the R·U ranks that share my sequence
-  std::unique_ptr<Comm> ring;      // the R ranks of my u
-  std::unique_ptr<Comm> ulysses;   // the U ranks of my r
+  std::unique_ptr<Comm> context;  // the R·U ranks that share my sequence
+  std::unique_ptr<Comm> ring;     // the R ranks of my u
+  std::unique_ptr<Comm> ulysses;  // the U ranks of my r
 };
 Mesh MakeMesh(const MeshShape& shape, Comm& world);
 

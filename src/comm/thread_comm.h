@@ -8,8 +8,8 @@
 
 namespace longspan {
 
-// Runs body(comm) on `num_ranks` threads and returns when all have ended. The first rank that throws aborts the
-// communicator, so that its peers' waits throw PeerFailed; its own error is rethrown here, once.
+// Runs body(comm) on `num_ranks` threads and returns when all have ended. The first rank that throws aborts
+// the communicator, so that its peers' waits throw PeerFailed; its own error is rethrown here, once.
 void RunThreadRanks(int num_ranks, const std::function<void(Comm&)>& body);
 
 }  // namespace longspan

@@ -1,0 +1,130 @@
+#include "comm/comm.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <vector>
+
+namespace longspan {
+namespace {
+
+bool IsF32(const Tensor& tensor) { return tensor.dtype() == DType::kFloat32; }
+
+int64_t Sum(std::span<const int64_t> values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+Tensor BytesOf(std::vector<double>& values) {
+  return Tensor(values.data(), DType::kByte, {static_cast<int64_t>(values.size() * sizeof(double))});
+}
+
+}  // namespace
+
+void Comm::CountMessage(int to, int64_t bytes) {
+  if (to == rank_ || bytes == 0) return;
+  traffic_->bytes_sent += bytes;
+  traffic_->messages_sent += 1;
+}
+
+std::unique_ptr<Comm> Comm::Subgroup(std::span<const int> ranks) {
+  int my_place = -1;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    CHECK(ranks[i] >= 0 && ranks[i] < size_);
+    CHECK(std::count(ranks.begin(), ranks.end(), ranks[i]) == 1);
+    if (ranks[i] == rank_) my_place = static_cast<int>(i);
+  }
+  CHECK(my_place >= 0);
+  return MakeSubgroup(ranks, my_place);
+}
+
+Event Comm::AllGather(Tensor send, Tensor recv, const Event& after) {
+  CHECK(recv.num_bytes() == size_ * send.num_bytes());
+  for (int p = 0; p < size_; ++p) CountMessage(p, send.num_bytes());
+  return StartAllGather(send, recv, after);
+}
+
+Event Comm::ReduceScatter(Tensor send, Tensor recv, const Event& after) {
+  CHECK(IsF32(send) && IsF32(recv));
+  CHECK(send.num_bytes() == size_ * recv.num_bytes());
+  for (int p = 0; p < size_; ++p) CountMessage(p, recv.num_bytes());
+  return StartReduceScatter(send, recv, after);
+}
+
+Event Comm::AllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
+                     std::span<const int64_t> recv_bytes, const Event& after) {
+  CHECK(std::ssize(send_bytes) == size_ && std::ssize(recv_bytes) == size_);
+  CHECK(Sum(send_bytes) == send.num_bytes() && Sum(recv_bytes) == recv.num_bytes());
+  for (int p = 0; p < size_; ++p) CountMessage(p, send_bytes[static_cast<size_t>(p)]);
+  return StartAllToAll(send, send_bytes, recv, recv_bytes, after);
+}
+
+Event Comm::Send(Tensor send, int to, const Event& after) {
+  CHECK(to >= 0 && to < size_);
+  CountMessage(to, send.num_bytes());
+  return StartSend(send, to, after);
+}
+
+Event Comm::Recv(Tensor recv, int from, const Event& after) {
+  CHECK(from >= 0 && from < size_);
+  return StartRecv(recv, from, after);
+}
+
+// values (size()·n) f32. In place: each rank sums its own piece over itself, then hands it round.
+void Comm::SumPieces(Tensor values) {
+  if (values.num_elements() == 0) return;
+  const int64_t n = values.dim(0) / size_;
+  const Tensor mine = values.Rows(rank_ * n, (rank_ + 1) * n);
+  ReduceScatter(values, mine).Wait();
+  AllGather(mine, values).Wait();
+}
+
+void Comm::AllReduceSum(Tensor values) {
+  CHECK(IsF32(values));
+  const Tensor flat = values.Reshape({values.num_elements()});
+  const int64_t even = flat.dim(0) / size_ * size_;
+  SumPieces(flat.Rows(0, even));
+  if (even == flat.dim(0)) return;
+  // What is left over is padded to one element a rank. It goes to and fro through the communicator and not by
+  // memcpy because the tensors of a dry run have no memory.
+  const Tensor rest = flat.Rows(even, flat.dim(0));
+  std::vector<float> padded(static_cast<size_t>(size_));
+  const Tensor pieces(padded.data(), DType::kFloat32, {size_});
+  const auto copy = [&](Tensor from, Tensor to) {
+    const Event sent = Send(from, rank_);
+    Recv(to, rank_).Wait();
+    sent.Wait();
+  };
+  copy(rest, pieces.Rows(0, rest.dim(0)));
+  SumPieces(pieces);
+  copy(pieces.Rows(0, rest.dim(0)), rest);
+}
+
+double Comm::SumOverRanks(double value) {
+  SumOverRanks(std::span(&value, 1));
+  return value;
+}
+
+void Comm::SumOverRanks(std::span<double> values) {
+  std::vector<double> mine(values.begin(), values.end()), all;
+  for (int p = 0; p < size_; ++p)
+    all.insert(all.end(), values.begin(), values.end());  // what a dry gather leaves
+  AllGather(BytesOf(mine), BytesOf(all)).Wait();
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0;
+    for (size_t p = 0; p < static_cast<size_t>(size_); ++p) values[i] += all[p * values.size() + i];
+  }
+}
+
+void Comm::Barrier() {
+  uint8_t mine = 0;
+  std::vector<uint8_t> all(static_cast<size_t>(size_));
+  AllGather(Tensor(&mine, DType::kByte, {1}), Tensor(all.data(), DType::kByte, {size_})).Wait();
+}
+
+AbortOnUnwind::AbortOnUnwind(Comm& comm) : comm_(comm), exceptions_before_(std::uncaught_exceptions()) {}
+
+AbortOnUnwind::~AbortOnUnwind() {
+  if (std::uncaught_exceptions() > exceptions_before_) comm_.Abort("an error ended its work");
+}
+
+}  // namespace longspan

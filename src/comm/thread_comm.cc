@@ -1,0 +1,141 @@
+#include "comm/thread_comm.h"
+
+#include <exception>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/thread_job.h"
+
+namespace longspan {
+namespace {
+
+// Where a piece lies in a tensor's memory. (An empty tensor may have none.)
+void* At(const Tensor& tensor, int64_t byte) {
+  return tensor.raw() == nullptr ? nullptr : static_cast<char*>(tensor.raw()) + byte;
+}
+
+class ThreadComm final : public Comm {
+ public:
+  ThreadComm(std::shared_ptr<ThreadJob> job, std::shared_ptr<ThreadJob::Group> group, int rank,
+             std::shared_ptr<Traffic> traffic)
+      : Comm(rank, group->size(), std::move(traffic)), job_(std::move(job)), group_(std::move(group)) {}
+
+  void Abort(const std::string& reason) override {
+    job_->End(fmt::format("rank {} failed: {}", group_->job_rank(rank()), reason));
+  }
+
+ private:
+  std::unique_ptr<Comm> MakeSubgroup(std::span<const int> ranks, int my_place) override {
+    const int count = num_subgroups_[std::vector<int>(ranks.begin(), ranks.end())]++;
+    return std::make_unique<ThreadComm>(job_, job_->Subgroup(*group_, ranks, count), my_place,
+                                        shared_traffic());
+  }
+
+  Event StartAllGather(Tensor send, Tensor recv, const Event& after) override {
+    std::vector<Push> pushes;
+    std::vector<Pull> pulls;
+    for (int p = 0; p < size(); ++p) {
+      pushes.push_back({p, send.raw(), send.num_bytes()});
+      pulls.push_back({p, 1, At(recv, p * send.num_bytes()), send.num_bytes()});
+    }
+    return job_->Post(*group_, rank(), pushes, pulls, after);
+  }
+
+  Event StartReduceScatter(Tensor send, Tensor recv, const Event& after) override {
+    std::vector<Push> pushes;
+    for (int p = 0; p < size(); ++p) pushes.push_back({p, At(send, p * recv.num_bytes()), recv.num_bytes()});
+    const Pull pull = {0, size(), recv.raw(), recv.num_bytes()};
+    return job_->Post(*group_, rank(), pushes, {&pull, 1}, after);
+  }
+
+  Event StartAllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
+                      std::span<const int64_t> recv_bytes, const Event& after) override {
+    std::vector<Push> pushes;
+    std::vector<Pull> pulls;
+    int64_t sent = 0, received = 0;
+    for (int p = 0; p < size(); ++p) {
+      const int64_t out = send_bytes[static_cast<size_t>(p)], in = recv_bytes[static_cast<size_t>(p)];
+      pushes.push_back({p, At(send, sent), out});
+      pulls.push_back({p, 1, At(recv, received), in});
+      sent += out;
+      received += in;
+    }
+    return job_->Post(*group_, rank(), pushes, pulls, after);
+  }
+
+  Event StartSend(Tensor send, int to, const Event& after) override {
+    const Push push = {to, send.raw(), send.num_bytes()};
+    return job_->Post(*group_, rank(), {&push, 1}, {}, after);
+  }
+
+  Event StartRecv(Tensor recv, int from, const Event& after) override {
+    const Pull pull = {from, 1, recv.raw(), recv.num_bytes()};
+    return job_->Post(*group_, rank(), {}, {&pull, 1}, after);
+  }
+
+  const std::shared_ptr<ThreadJob> job_;
+  const std::shared_ptr<ThreadJob::Group> group_;
+  std::map<std::vector<int>, int> num_subgroups_;  // that I have made, by their ranks
+};
+
+// The error to show of a job: the first, but anyone's own before a PeerFailed, which only tells of another's.
+class FirstError {
+ public:
+  void Add(std::exception_ptr error, bool is_peers) {
+    std::lock_guard lock(mutex_);
+    if (error_ && (is_peers || !is_peers_)) return;
+    error_ = std::move(error);
+    is_peers_ = is_peers;
+  }
+  void Rethrow() {
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  bool is_peers_ = false;
+};
+
+}  // namespace
+
+void RunThreadRanks(int num_ranks, const std::function<void(Comm&)>& body) {
+  CHECK(num_ranks > 0);
+  const auto job = std::make_shared<ThreadJob>(num_ranks);
+  const auto world = job->World();
+  FirstError first_error;
+
+  const auto run_rank = [&](int rank) {
+    ThreadComm comm(job, world, rank, std::make_shared<Comm::Traffic>());
+    try {
+      body(comm);
+    } catch (const std::exception& error) {
+      first_error.Add(std::current_exception(), dynamic_cast<const PeerFailed*>(&error) != nullptr);
+      comm.Abort(error.what());
+    } catch (...) {
+      first_error.Add(std::current_exception(), false);
+      comm.Abort("an error of unknown kind");
+    }
+  };
+
+  std::vector<std::thread> workers, ranks;
+  try {
+    for (int r = 0; r < num_ranks; ++r) workers.emplace_back([&job, r] { job->Work(r); });
+    for (int r = 0; r < num_ranks; ++r) ranks.emplace_back(run_rank, r);
+  } catch (const std::system_error& error) {
+    const std::string message =
+        fmt::format("cannot start the threads of {} ranks: {}; use fewer ranks", num_ranks, error.what());
+    first_error.Add(std::make_exception_ptr(Error(message, ExitCode::kResource)), false);
+    job->End(message);
+  }
+  for (std::thread& rank : ranks) rank.join();
+  job->End("the job has ended");
+  for (std::thread& worker : workers) worker.join();
+  first_error.Rethrow();
+}
+
+}  // namespace longspan

@@ -1,0 +1,250 @@
+#include "comm/thread_job.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include "core/check.h"
+
+namespace longspan {
+
+// One call of one rank.
+struct ThreadJob::Operation {
+  EventSource source;
+  bool begun = false;
+  int64_t missing = 0;  // its beginning, its pushes to be taken, its pulls to be done
+  std::vector<std::shared_ptr<Transfer>> waiting;  // for it to begin
+};
+
+struct ThreadJob::Transfer {
+  struct Part {
+    const void* data;
+    std::shared_ptr<Operation> sender;
+  };
+  std::vector<Part> parts;  // in rank order
+  void* data;
+  int64_t bytes;
+  std::shared_ptr<Operation> receiver;
+  int job_rank;     // whose worker does it
+  int64_t missing;  // operations that haven't begun: the senders' and the receiver's
+};
+
+struct ThreadJob::Mailbox {
+  struct Published {
+    const void* data;
+    int64_t bytes;
+    std::shared_ptr<Operation> sender;
+  };
+  struct Wanted {
+    std::shared_ptr<Transfer> transfer;
+    size_t part;
+  };
+  // At most one of the two is not empty.
+  std::deque<Published> published;
+  std::deque<Wanted> wanted;
+};
+
+namespace {
+
+constexpr int64_t kCopyStep = int64_t{256} << 10;  // bytes between two looks at whether the job has ended
+constexpr int64_t kSumStep = 2048;                 // f32; one step's sums stay in the L1 cache
+
+}  // namespace
+
+ThreadJob::Group::Group(std::vector<int> job_ranks)
+    : job_ranks_(std::move(job_ranks)), mailboxes_(job_ranks_.size() * job_ranks_.size()) {}
+
+ThreadJob::Group::~Group() = default;
+
+ThreadJob::Mailbox& ThreadJob::Group::mailbox(int from, int to) {
+  return mailboxes_[static_cast<size_t>(from) * job_ranks_.size() + static_cast<size_t>(to)];
+}
+
+std::shared_ptr<ThreadJob::Group> ThreadJob::World() const {
+  std::vector<int> ranks(workers_.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return std::make_shared<Group>(std::move(ranks));
+}
+
+std::shared_ptr<ThreadJob::Group> ThreadJob::Subgroup(Group& parent, std::span<const int> ranks, int count) {
+  std::unique_lock lock(mutex_);
+  if (ended_) {
+    WaitUntilQuiet(lock);
+    std::rethrow_exception(MakeError());
+  }
+  const std::pair key(std::vector<int>(ranks.begin(), ranks.end()), count);
+  Group::Child& child = parent.children_[key];
+  if (!child.group) {
+    std::vector<int> job_ranks;
+    for (const int rank : ranks) job_ranks.push_back(parent.job_rank(rank));
+    child = {std::make_shared<Group>(std::move(job_ranks)), static_cast<int>(ranks.size())};
+  }
+  std::shared_ptr<Group> group = child.group;
+  if (--child.missing == 0) parent.children_.erase(key);
+  return group;
+}
+
+Event ThreadJob::Post(Group& group, int me, std::span<const Push> pushes, std::span<const Pull> pulls,
+                      const Event& after) {
+  const auto operation = std::make_shared<Operation>();
+  operation->missing = 1 + std::ssize(pushes) + std::ssize(pulls);
+  {
+    std::unique_lock lock(mutex_);
+    if (ended_) {
+      WaitUntilQuiet(lock);
+      operation->source.Fail(MakeError());
+      return operation->source.event();
+    }
+    outstanding_.insert(operation);
+    for (const Pull& pull : pulls) {
+      const size_t num_from = static_cast<size_t>(pull.num_from);
+      const auto transfer =
+          std::make_shared<Transfer>(Transfer{std::vector<Transfer::Part>(num_from), pull.data, pull.bytes,
+                                              operation, group.job_rank(me), 1 + pull.num_from});
+      operation->waiting.push_back(transfer);
+      for (size_t i = 0; i < num_from; ++i) {
+        Mailbox& mailbox = group.mailbox(pull.first_from + static_cast<int>(i), me);
+        mailbox.wanted.push_back({transfer, i});
+        Match(mailbox);
+      }
+    }
+    for (const Push& push : pushes) {
+      Mailbox& mailbox = group.mailbox(me, push.to);
+      mailbox.published.push_back({push.data, push.bytes, operation});
+      Match(mailbox);
+    }
+  }
+  after.OnDone([job = shared_from_this(), operation](const std::exception_ptr& error) {
+    job->Begin(operation, error);
+  });
+  return operation->source.event();
+}
+
+// Brings the heads of a mailbox together.
+void ThreadJob::Match(Mailbox& mailbox) {
+  if (mailbox.published.empty() || mailbox.wanted.empty()) return;
+  auto [data, bytes, sender] = std::move(mailbox.published.front());
+  auto [transfer, part] = std::move(mailbox.wanted.front());
+  mailbox.published.pop_front();
+  mailbox.wanted.pop_front();
+  CHECK(bytes ==
+        transfer->bytes);  // the ranks call the same operations in the same order with the same sizes
+  transfer->parts[part] = {data, sender};
+  if (sender->begun) {
+    CountDown(transfer);
+  } else {
+    sender->waiting.push_back(transfer);
+  }
+}
+
+// `after` has happened, or failed with `error`: then so does the operation, and nothing of it is ever
+// touched.
+void ThreadJob::Begin(const std::shared_ptr<Operation>& operation, const std::exception_ptr& error) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;  // End has failed it, or will
+    if (!error) {
+      operation->begun = true;
+      for (const auto& transfer : operation->waiting) CountDown(transfer);
+    }
+    operation->waiting.clear();
+    if (!error && --operation->missing > 0) return;
+    outstanding_.erase(operation);
+  }
+  operation->source.Fail(error);  // sets it where there is none
+}
+
+void ThreadJob::CountDown(const std::shared_ptr<Transfer>& transfer) {
+  if (--transfer->missing > 0) return;
+  Worker& worker = workers_[static_cast<size_t>(transfer->job_rank)];
+  worker.ready.push_back(transfer);
+  worker.wake.notify_one();
+}
+
+void ThreadJob::Work(int rank) {
+  Worker& worker = workers_[static_cast<size_t>(rank)];
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    worker.wake.wait(lock, [&] { return ended_ || !worker.ready.empty(); });
+    if (ended_) return;
+    std::shared_ptr<Transfer> transfer = std::move(worker.ready.front());
+    worker.ready.pop_front();
+    ++moving_;
+    lock.unlock();
+    Move(*transfer);
+    lock.lock();
+    --moving_;
+    if (ended_) {
+      quiet_.notify_all();
+      return;
+    }
+    std::vector<std::shared_ptr<Operation>> done;
+    const auto count_down = [&](const std::shared_ptr<Operation>& operation) {
+      if (--operation->missing > 0) return;
+      outstanding_.erase(operation);
+      done.push_back(operation);
+    };
+    for (const Transfer::Part& part : transfer->parts) count_down(part.sender);
+    count_down(transfer->receiver);
+    lock.unlock();  // an event's callbacks take the mutex
+    for (const auto& operation : done) operation->source.Set();
+    transfer.reset();
+    done.clear();
+    lock.lock();
+  }
+}
+
+void ThreadJob::Move(const Transfer& transfer) const {
+  if (transfer.parts.size() == 1) {
+    const char* from = static_cast<const char*>(transfer.parts[0].data);
+    char* to = static_cast<char*>(transfer.data);
+    if (from == to) return;
+    for (int64_t i = 0; i < transfer.bytes && !ended_; i += kCopyStep)
+      std::memcpy(to + i, from + i, static_cast<size_t>(std::min(kCopyStep, transfer.bytes - i)));
+    return;
+  }
+  // By way of a buffer, because the result may lie over my own part.
+  std::array<float, kSumStep> sums;
+  const int64_t total = transfer.bytes / int64_t{sizeof(float)};
+  for (int64_t begin = 0; begin < total && !ended_; begin += kSumStep) {
+    const int64_t n = std::min(kSumStep, total - begin);
+    const auto part = [&](size_t p) { return static_cast<const float*>(transfer.parts[p].data) + begin; };
+    const size_t num_bytes = static_cast<size_t>(n) * sizeof(float);
+    std::memcpy(sums.data(), part(0), num_bytes);
+    for (size_t p = 1; p < transfer.parts.size(); ++p) {
+      const float* values = part(p);
+      for (int64_t i = 0; i < n; ++i) sums[static_cast<size_t>(i)] += values[i];
+    }
+    std::memcpy(static_cast<float*>(transfer.data) + begin, sums.data(), num_bytes);
+  }
+}
+
+void ThreadJob::End(const std::string& reason) {
+  decltype(outstanding_) failed;
+  {
+    std::unique_lock lock(mutex_);
+    if (!ended_) {
+      reason_ = reason;
+      ended_ = true;
+      for (Worker& worker : workers_) worker.wake.notify_all();
+    }
+    WaitUntilQuiet(lock);
+    failed.swap(outstanding_);
+    // Operations and transfers point to each other.
+    for (const auto& operation : failed) operation->waiting.clear();
+  }
+  // Only now, so that a rank that fails in turn finds its memory untouched.
+  for (const auto& operation : failed) operation->source.Fail(MakeError());
+}
+
+// No transfer begins after the end, and one under way stops at its next step.
+void ThreadJob::WaitUntilQuiet(std::unique_lock<std::mutex>& lock) {
+  quiet_.wait(lock, [&] { return moving_ == 0; });
+}
+
+// A new one for each event: ranks that look at one exception together would have to be kept from destroying
+// it.
+std::exception_ptr ThreadJob::MakeError() const { return std::make_exception_ptr(PeerFailed(reason_)); }
+
+}  // namespace longspan
