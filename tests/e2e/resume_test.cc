@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "ranks=4 data_parallelism=2 global_batch_size=4 context_parallel_strategy=usp",
                       "ranks=3 context_parallel_strategy=all_gather opt_type=sgd dtype=float32 "
                       "lr_schedule_type=wsd"),
-    [](const auto& info) { return fmt::format("case_{}", info.index); });
+    [](const auto& c) { return fmt::format("case_{}", c.index); });
 
 using ResumeElsewhere = Resume;
 
@@ -103,7 +103,7 @@ TEST_P(ResumeElsewhere, OnOtherRanks) {
 
 INSTANTIATE_TEST_SUITE_P(Meshes, ResumeElsewhere,
                          ::testing::Values("ranks=1", "ranks=3", "ranks=4 context_parallel_strategy=ulysses"),
-                         [](const auto& info) { return fmt::format("case_{}", info.index); });
+                         [](const auto& c) { return fmt::format("case_{}", c.index); });
 
 // A run with another sequence length goes on where the reader stood.
 TEST_F(ResumeTest, AtAnotherLength) {
