@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -47,6 +48,7 @@ class Trainer {
   // Fills in what is measured rather than computed with.
   void Measure(StepMetrics& metrics, const StepBatches& batches, double seconds, double matmul_flops,
                double waited);
+  int64_t PeakMemory();  // of the largest rank; collective
   double Evaluate();
   void Save();
 
@@ -249,11 +251,16 @@ void Train(const Job& job, const std::string& config_yaml) {
 
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
     Trainer trainer(job, world, peak.flops_per_second);
-    trainer.Start(checkpoint);
-    // Only now, with every input read, does the run's directory change.
-    if (world.rank() == 0) OpenRunDirectory(job.run_directory(), config_yaml, trainer.step());
-    world.Barrier();
-    trainer.Run();
+    try {
+      trainer.Start(checkpoint);
+      // Only now, with every input read, does the run's directory change.
+      if (world.rank() == 0) OpenRunDirectory(job.run_directory(), config_yaml, trainer.step());
+      world.Barrier();
+      trainer.Run();
+    } catch (const std::exception& error) {
+      world.Abort(error.what());  // while the trainer's memory, which peers may be reading, is still there
+      throw;
+    }
   });
 
   fmt::print("metrics   {}\n", MetricsIn(job.run_directory()));
