@@ -83,24 +83,25 @@ TEST(InvariantsOfAProcess, AFailingRankEndsAllWithItsOwnError) {
       std::string message;
       try {
         RunThreadRanks(4, [&](Comm& world) {
-          const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
-          Mesh mesh = MakeMesh(shape, world);
-          const std::unique_ptr<AttentionStrategy> strategy = FindStrategy(name).make(mesh);
-          ResidentWeights resident(table, DType::kFloat32, ResidentWeights::Moments::kNone);
-          resident.Initialize(config.initializer_range, 7);
-          FailingWeights weights(resident, world.rank() == 2 ? calls_before : -1);
-          ResidentActivationStore activations(config, layout.rows_per_rank(), DType::kFloat32,
-                                              testing::KeptActivations(), false);
-          Model model(config, {.mask = {}, .max_target_length = 53}, *backend, *strategy, layout, weights,
-                      activations);
           try {
+            const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
+            Mesh mesh = MakeMesh(shape, world);
+            const std::unique_ptr<AttentionStrategy> strategy = FindStrategy(name).make(mesh);
+            ResidentWeights resident(table, DType::kFloat32, ResidentWeights::Moments::kNone);
+            resident.Initialize(config.initializer_range, 7);
+            FailingWeights weights(resident, world.rank() == 2 ? calls_before : -1);
+            ResidentActivationStore activations(config, layout.rows_per_rank(), DType::kFloat32,
+                                                testing::KeptActivations(), false);
+            Model model(config, {.mask = {}, .max_target_length = 53}, *backend, *strategy, layout, weights,
+                        activations);
+            const AbortOnUnwind abort(world);  // while what peers may be reading is still there
             model.LossAndGradients(batch, mesh.at.ring * shape.ulysses + mesh.at.ulysses, 1);
             world.Barrier();
+            ADD_FAILURE() << "rank " << world.rank() << " went on without rank 2";
           } catch (const PeerFailed&) {
             ++peers_failed;
             throw;
           }
-          FAIL() << "rank " << world.rank() << " went on without rank 2";
         });
       } catch (const Error& error) {
         message = error.what();
