@@ -22,10 +22,10 @@ namespace {
 using testing::ModelResult;
 using testing::RanksSpec;
 
-// float32 against float64, relative.
-constexpr double kLossTolerance = 1e-5;
-constexpr double kLogitsTolerance = 1e-5;
-constexpr double kGradientTolerance = 2e-5;
+// float32 against float64, relative; at most 1e-6 is seen.
+constexpr double kLossTolerance = 1e-6;
+constexpr double kLogitsTolerance = 2e-6;
+constexpr double kGradientTolerance = 5e-6;
 
 const std::string kDirectory = LONGSPAN_SOURCE_DIR "/tests/golden/tinystories";
 
@@ -138,8 +138,8 @@ TEST_P(TinyStoriesCommandLine, AgreesWithPyTorch) {
   ASSERT_EQ(run.exit_code, 0) << run.output;
   const std::vector<nlohmann::json> metrics = testing::ReadMetrics(directory / "golden");
   ASSERT_EQ(metrics.size(), 1u) << run.output;
-  ExpectNear(metrics[0]["loss"], expected["loss"], 2e-5, "loss");
-  ExpectNear(metrics[0]["grad_norm"], expected["grad_norm"], 2e-5, "grad_norm");
+  ExpectNear(metrics[0]["loss"], expected["loss"], kLossTolerance, "loss");
+  ExpectNear(metrics[0]["grad_norm"], expected["grad_norm"], kGradientTolerance, "grad_norm");
   EXPECT_EQ(metrics[0]["tokens"], expected["logsumexp"].size());
 }
 

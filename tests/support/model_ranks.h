@@ -84,6 +84,7 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
                                .loss_chunk_rows = 32};
     Model model(config, options, *backend, *strategy, layout, weights, activations);
 
+    const AbortOnUnwind abort(world);
     const int context_rank = mesh.at.ring * shape.ulysses + mesh.at.ulysses;
     const Buffer logits(DType::kFloat32, {layout.rows_per_rank(), config.vocab_size});
     model.Logits(batches[0], context_rank, logits.tensor());
