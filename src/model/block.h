@@ -39,8 +39,8 @@ class Block {
 
   using Weights = std::span<const Tensor>;  // by BlockParam
 
-  // x, y (t, C). With `keep`, activations go to the store, as the backward pass needs it; x is the store's
-  // already.
+  // x, y (t, C), which may be the same. With `keep`, activations go to the store, as the backward pass needs
+  // it; x is the store's already.
   void Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Tensor y, bool keep);
 
   // In place: dresidual (t, C) comes in as dy and goes out as dx. Adds to dw (f32).

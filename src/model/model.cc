@@ -133,14 +133,9 @@ double Model::LossAndGradients(const Batch& batch, int context_rank, double loss
 
 void Model::Forward(const Sequence& sequence, Tensor hidden, bool keep) {
   const int num_layers = static_cast<int>(config_.num_hidden_layers);
-  Arena::Scope scope(backend_.arena());
-  // What enters a layer lies in the activation store or, if nothing is kept, in turns in two tensors.
-  const Tensor spare =
-      keep ? Tensor() : Allocate("hidden", options_.dtype, hidden.dim(0), config_.hidden_size);
+  // Where the input of a layer lies: in the activation store or, if nothing is kept, always in `hidden`.
   const auto input_of = [&](int layer) {
-    if (layer == num_layers) return hidden;
-    if (keep) return activations_.Slot(layer, Activation::kDecoderLayerInput);
-    return (num_layers - layer) % 2 == 0 ? hidden : spare;
+    return keep && layer < num_layers ? activations_.Slot(layer, Activation::kDecoderLayerInput) : hidden;
   };
 
   weights_.Prefetch(0);

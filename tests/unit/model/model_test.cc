@@ -108,6 +108,7 @@ struct Case {
   bool tied;
   bool llama3;
   MaskSpec mask;
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
 const Case kCases[] = {
     {"gqa_causal", 2, false, false, {}},
