@@ -48,7 +48,8 @@ class Comm {
   // Rank p gets send_bytes[p] bytes of `send` (pieces lie one after the other in rank order); likewise recv.
   Event AllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
                  std::span<const int64_t> recv_bytes, const Event& after = {});
-  // Point to point; sends and receives between one pair of ranks match in order. A rank may send to itself.
+  // Point to point; sends and receives between one pair of ranks match in order, whatever collectives lie
+  // between. A rank may send to itself.
   Event Send(Tensor send, int to, const Event& after = {});
   Event Recv(Tensor recv, int from, const Event& after = {});
 

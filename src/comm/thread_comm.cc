@@ -42,14 +42,14 @@ class ThreadComm final : public Comm {
       pushes.push_back({p, send.raw(), send.num_bytes()});
       pulls.push_back({p, 1, At(recv, p * send.num_bytes()), send.num_bytes()});
     }
-    return job_->Post(*group_, rank(), pushes, pulls, after);
+    return job_->Post(*group_, Channel::kCollective, rank(), pushes, pulls, after);
   }
 
   Event StartReduceScatter(Tensor send, Tensor recv, const Event& after) override {
     std::vector<Push> pushes;
     for (int p = 0; p < size(); ++p) pushes.push_back({p, At(send, p * recv.num_bytes()), recv.num_bytes()});
     const Pull pull = {0, size(), recv.raw(), recv.num_bytes()};
-    return job_->Post(*group_, rank(), pushes, {&pull, 1}, after);
+    return job_->Post(*group_, Channel::kCollective, rank(), pushes, {&pull, 1}, after);
   }
 
   Event StartAllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
@@ -64,17 +64,17 @@ class ThreadComm final : public Comm {
       sent += out;
       received += in;
     }
-    return job_->Post(*group_, rank(), pushes, pulls, after);
+    return job_->Post(*group_, Channel::kCollective, rank(), pushes, pulls, after);
   }
 
   Event StartSend(Tensor send, int to, const Event& after) override {
     const Push push = {to, send.raw(), send.num_bytes()};
-    return job_->Post(*group_, rank(), {&push, 1}, {}, after);
+    return job_->Post(*group_, Channel::kPointToPoint, rank(), {&push, 1}, {}, after);
   }
 
   Event StartRecv(Tensor recv, int from, const Event& after) override {
     const Pull pull = {from, 1, recv.raw(), recv.num_bytes()};
-    return job_->Post(*group_, rank(), {}, {&pull, 1}, after);
+    return job_->Post(*group_, Channel::kPointToPoint, rank(), {}, {&pull, 1}, after);
   }
 
   const std::shared_ptr<ThreadJob> job_;

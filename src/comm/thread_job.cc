@@ -53,12 +53,12 @@ constexpr int64_t kSumStep = 2048;                 // f32; one step's sums stay 
 }  // namespace
 
 ThreadJob::Group::Group(std::vector<int> job_ranks)
-    : job_ranks_(std::move(job_ranks)), mailboxes_(job_ranks_.size() * job_ranks_.size()) {}
+    : job_ranks_(std::move(job_ranks)), mailboxes_(2 * job_ranks_.size() * job_ranks_.size()) {}
 
 ThreadJob::Group::~Group() = default;
 
-ThreadJob::Mailbox& ThreadJob::Group::mailbox(int from, int to) {
-  return mailboxes_[static_cast<size_t>(from) * job_ranks_.size() + static_cast<size_t>(to)];
+ThreadJob::Mailbox& ThreadJob::Group::mailbox(Channel channel, int from, int to) {
+  return mailboxes_[static_cast<size_t>((static_cast<int>(channel) * size() + from) * size() + to)];
 }
 
 std::shared_ptr<ThreadJob::Group> ThreadJob::World() const {
@@ -85,8 +85,8 @@ std::shared_ptr<ThreadJob::Group> ThreadJob::Subgroup(Group& parent, std::span<c
   return group;
 }
 
-Event ThreadJob::Post(Group& group, int me, std::span<const Push> pushes, std::span<const Pull> pulls,
-                      const Event& after) {
+Event ThreadJob::Post(Group& group, Channel channel, int me, std::span<const Push> pushes,
+                      std::span<const Pull> pulls, const Event& after) {
   const auto operation = std::make_shared<Operation>();
   operation->missing = 1 + std::ssize(pushes) + std::ssize(pulls);
   {
@@ -104,13 +104,13 @@ Event ThreadJob::Post(Group& group, int me, std::span<const Push> pushes, std::s
                                               operation, group.job_rank(me), 1 + pull.num_from});
       operation->waiting.push_back(transfer);
       for (size_t i = 0; i < num_from; ++i) {
-        Mailbox& mailbox = group.mailbox(pull.first_from + static_cast<int>(i), me);
+        Mailbox& mailbox = group.mailbox(channel, pull.first_from + static_cast<int>(i), me);
         mailbox.wanted.push_back({transfer, i});
         Match(mailbox);
       }
     }
     for (const Push& push : pushes) {
-      Mailbox& mailbox = group.mailbox(me, push.to);
+      Mailbox& mailbox = group.mailbox(channel, me, push.to);
       mailbox.published.push_back({push.data, push.bytes, operation});
       Match(mailbox);
     }

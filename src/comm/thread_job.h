@@ -1,10 +1,10 @@
 // The exchange behind the ranks of one RunThreadRanks: who has published what for whom, and who copies it.
 //
 // Publish and pull. An operation of a rank publishes what it sends and asks for what it receives, in
-// mailboxes, one for each (group, sender, receiver), where the two match in order; nothing blocks. A transfer
-// is what one receiver copies, or adds up, in one go. Once it is matched and the operations of all its parts
-// have begun (their `after` has happened), the receiver's worker thread does it, and tells both sides'
-// operations. So any order of posting that could end does end, and no rank's memory is touched but by
+// mailboxes, one for each (group, channel, sender, receiver), where the two match in order; nothing blocks. A
+// transfer is what one receiver copies, or adds up, in one go. Once it is matched and the operations of all
+// its parts have begun (their `after` has happened), the receiver's worker thread does it, and tells both
+// sides' operations. So any order of posting that could end does end, and no rank's memory is touched but by
 // transfers that are ready.
 #pragma once
 
@@ -25,6 +25,10 @@
 #include "core/event.h"
 
 namespace longspan {
+
+// What matches in order among itself only: a send between two ranks is never taken for a piece of a
+// collective.
+enum class Channel { kCollective, kPointToPoint };
 
 // What an operation sends to one rank of its group.
 struct Push {
@@ -53,7 +57,7 @@ class ThreadJob : public std::enable_shared_from_this<ThreadJob> {
   std::shared_ptr<Group> Subgroup(Group& parent, std::span<const int> ranks, int count);
 
   // Starts an operation of rank `me` of `group`. Never blocks.
-  Event Post(Group& group, int me, std::span<const Push> pushes, std::span<const Pull> pulls,
+  Event Post(Group& group, Channel channel, int me, std::span<const Push> pushes, std::span<const Pull> pulls,
              const Event& after);
 
   // Ends all operations, now and later: their events fail with PeerFailed(reason). The first call wins. On
@@ -99,10 +103,10 @@ class ThreadJob::Group {
 
  private:
   friend class ThreadJob;
-  Mailbox& mailbox(int from, int to);
+  Mailbox& mailbox(Channel channel, int from, int to);
 
   const std::vector<int> job_ranks_;
-  std::vector<Mailbox> mailboxes_;  // [from][to]
+  std::vector<Mailbox> mailboxes_;  // [channel][from][to]
 
   struct Child {
     std::shared_ptr<Group> group;

@@ -1,0 +1,317 @@
+// What happens to the ranks of a job when one of them fails.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/thread_comm.h"
+
+namespace longspan {
+namespace {
+
+using std::chrono::milliseconds;
+
+Tensor Int(int32_t& value) { return Tensor(&value, DType::kInt32, {1}); }
+
+void Pause() { std::this_thread::sleep_for(milliseconds(2)); }
+
+// How the ranks that live are occupied when rank `failing` fails. Each must end in PeerFailed.
+struct Occupation {
+  const char* name;
+  std::function<void(Comm&, int failing)> act;
+};
+
+void PrintTo(const Occupation& occupation, std::ostream* out) { *out << occupation.name; }
+
+std::vector<Occupation> Occupations() {
+  const auto gather = [](Comm& comm) {
+    std::vector<int32_t> mine(1000, comm.rank()), all(1000 * static_cast<size_t>(comm.size()));
+    comm.AllGather(Tensor(mine.data(), DType::kInt32, {1000}),
+                   Tensor(all.data(), DType::kInt32, {std::ssize(all)}))
+        .Wait();
+  };
+  return {
+      {"AllGather", [=](Comm& comm, int) { gather(comm); }},
+      {"ReduceScatter",
+       [](Comm& comm, int) {
+         std::vector<float> send(100 * static_cast<size_t>(comm.size())), recv(100);
+         comm.ReduceScatter(Tensor(send.data(), DType::kFloat32, {std::ssize(send)}),
+                            Tensor(recv.data(), DType::kFloat32, {100}))
+             .Wait();
+       }},
+      {"AllReduceSum",
+       [](Comm& comm, int) {
+         std::vector<float> values(101);
+         comm.AllReduceSum(Tensor(values.data(), DType::kFloat32, {101}));
+       }},
+      {"SumOverRanks", [](Comm& comm, int) { comm.SumOverRanks(1); }},
+      {"Barrier", [](Comm& comm, int) { comm.Barrier(); }},
+      {"Recv",
+       [](Comm& comm, int failing) {
+         int32_t value = 0;
+         comm.Recv(Int(value), failing).Wait();
+       }},
+      {"Send",
+       [](Comm& comm, int failing) {
+         int32_t value = 0;
+         comm.Send(Int(value), failing).Wait();
+       }},
+      {"RecvFromAnotherThatLives",
+       [](Comm& comm, int failing) {
+         int32_t value = 0;
+         comm.Recv(Int(value), failing == 0 ? comm.size() - 1 : 0).Wait();
+       }},
+      {"BarrierOfASubgroupWithTheFailing",
+       [](Comm& comm, int failing) {
+         const std::vector<int> pair = {failing, comm.rank()};
+         comm.Subgroup(pair)->Barrier();
+       }},
+      {"SubgroupsWithoutTheFailing",
+       [](Comm& comm, int failing) {
+         std::vector<int> others;
+         for (int r = 0; r < comm.size(); ++r)
+           if (r != failing) others.push_back(r);
+         for (;;) comm.Subgroup(others)->Barrier();
+       }},
+      {"MakingSubgroups",
+       [](Comm& comm, int) {
+         const std::vector<int> alone = {comm.rank()};
+         for (;;) comm.Subgroup(alone);
+       }},
+      {"AnOperationThatNeverBegins",
+       [](Comm& comm, int) {
+         const EventSource never;
+         int32_t sent = 1, received = 2;
+         const Event send = comm.Send(Int(sent), comm.rank());
+         comm.Recv(Int(received), comm.rank(), never.event()).Wait();
+       }},
+      {"AnEventThatFailsWhileTheRankComputes",
+       [](Comm& comm, int failing) {
+         int32_t value = 0;
+         const Event event = comm.Recv(Int(value), failing);
+         while (!event.Done()) std::this_thread::yield();
+         event.Wait();
+       }},
+      {"ComputingAndThenABarrier",
+       [](Comm& comm, int) {
+         for (int i = 0; i < 5; ++i) Pause();
+         comm.Barrier();
+       }},
+      {"ManyOperationsInFlight",
+       [=](Comm& comm, int) {
+         std::vector<int32_t> values(64, 7);
+         std::vector<Event> events;
+         for (size_t i = 0; i < 32; ++i) {
+           events.push_back(comm.Send(Int(values[i]), (comm.rank() + 1) % comm.size()));
+           events.push_back(comm.Recv(Int(values[32 + i]), (comm.rank() + comm.size() - 1) % comm.size()));
+         }
+         gather(comm);
+       }},
+  };
+}
+
+class WhenARankFails : public testing::TestWithParam<Occupation> {};
+INSTANTIATE_TEST_SUITE_P(Thread, WhenARankFails, testing::ValuesIn(Occupations()),
+                         [](const auto& param) { return param.param.name; });
+
+TEST_P(WhenARankFails, TheOthersStopAndItsErrorIsTheOneThrown) {
+  for (const int ranks : {2, 3, 8}) {
+    for (const int failing : {0, ranks - 1}) {
+      for (const bool at_once : {true, false}) {  // before the others wait, or while they do
+        std::atomic<int> stopped{0};
+        const std::string cause = fmt::format("rank {} failed: out of luck", failing);
+        const auto expect_peer_failed = [&](auto act) {
+          try {
+            act();
+            ADD_FAILURE() << "went on";
+          } catch (const PeerFailed& error) {
+            EXPECT_EQ(error.what(), cause);
+            EXPECT_EQ(error.code(), ExitCode::kPeer);
+          }
+        };
+        try {
+          RunThreadRanks(ranks, [&](Comm& comm) {
+            if (comm.rank() == failing) {
+              if (!at_once) Pause();
+              throw Error("out of luck", ExitCode::kResource);
+            }
+            expect_peer_failed([&] { GetParam().act(comm, failing); });
+            // So does whatever it does next.
+            int32_t value = 0;
+            const std::vector<int> alone = {comm.rank()};
+            expect_peer_failed([&] { comm.Barrier(); });
+            expect_peer_failed([&] { comm.Send(Int(value), comm.rank()).Wait(); });
+            expect_peer_failed([&] { comm.Subgroup(alone); });
+            ++stopped;
+          });
+          ADD_FAILURE() << "nothing thrown";
+        } catch (const PeerFailed&) {
+          ADD_FAILURE() << "a peer's error was thrown";
+        } catch (const Error& error) {
+          EXPECT_STREQ(error.what(), "out of luck");
+          EXPECT_EQ(error.code(), ExitCode::kResource);
+        }
+        EXPECT_EQ(stopped, ranks - 1);
+      }
+    }
+  }
+}
+
+TEST(ThreadFailure, AnyKindOfErrorIsPassedOn) {
+  EXPECT_THROW(RunThreadRanks(3,
+                              [](Comm& comm) {
+                                if (comm.rank() == 1) throw 42;
+                                comm.Barrier();
+                              }),
+               int);
+  EXPECT_THROW(RunThreadRanks(2,
+                              [](Comm& comm) {
+                                if (comm.rank() == 1) throw std::bad_alloc();
+                                comm.Barrier();
+                              }),
+               std::bad_alloc);
+  EXPECT_THROW(RunThreadRanks(1, [](Comm&) { throw std::out_of_range("alone"); }), std::out_of_range);
+}
+
+// Rank 0 tells the others first, and takes its time to end. Their PeerFailed come earlier; its own error is
+// thrown.
+TEST(ThreadFailure, ARanksOwnErrorIsPreferred) {
+  std::atomic<int> ended{0};
+  EXPECT_THROW(RunThreadRanks(3,
+                              [&](Comm& comm) {
+                                if (comm.rank() == 0) {
+                                  comm.Abort("a broken disk");
+                                  while (ended < 2) std::this_thread::yield();
+                                  Pause();
+                                  throw std::domain_error("a broken disk");
+                                }
+                                try {
+                                  comm.Barrier();
+                                } catch (const PeerFailed& error) {
+                                  EXPECT_STREQ(error.what(), "rank 0 failed: a broken disk");
+                                  ++ended;
+                                  throw;
+                                }
+                              }),
+               std::domain_error);
+}
+
+TEST(ThreadFailure, AnAbortFromASubgroupNamesTheRankOfTheJob) {
+  EXPECT_THROW(RunThreadRanks(3,
+                              [](Comm& comm) {
+                                const std::vector<int> turned = {2, 1, 0};
+                                const auto group = comm.Subgroup(turned);
+                                if (comm.rank() == 2) group->Abort("first");
+                                if (comm.rank() == 2) group->Abort("second");
+                                try {
+                                  comm.Barrier();
+                                } catch (const PeerFailed& error) {
+                                  EXPECT_STREQ(error.what(), "rank 2 failed: first");
+                                  throw;
+                                }
+                              }),
+               PeerFailed);  // there is no other error
+}
+
+TEST(ThreadFailure, AllRanksFailAtOnce) {
+  for (int i = 0; i < 20; ++i)
+    EXPECT_THROW(
+        RunThreadRanks(8, [](Comm& comm) { throw std::invalid_argument(std::to_string(comm.rank())); }),
+        std::invalid_argument);
+}
+
+TEST(ThreadFailure, AnOperationFailsWithWhatItComesAfter) {
+  EXPECT_THROW(RunThreadRanks(2,
+                              [](Comm& comm) {
+                                int32_t value = 1;
+                                if (comm.rank() == 1) return comm.Recv(Int(value), 0).Wait();
+                                EventSource disk;
+                                const Event sent = comm.Send(Int(value), 1, disk.event());
+                                disk.Fail(std::make_exception_ptr(std::underflow_error("disk")));
+                                sent.Wait();
+                              }),
+               std::underflow_error);
+}
+
+TEST(ThreadFailure, RanksThatDisagreeAreToldSo) {
+  EXPECT_THROW(RunThreadRanks(2,
+                              [](Comm& comm) {
+                                std::vector<uint8_t> bytes(8);
+                                const Tensor four(bytes.data(), DType::kByte, {4}),
+                                    five(bytes.data(), DType::kByte, {5});
+                                if (comm.rank() == 0) comm.Send(four, 1).Wait();
+                                if (comm.rank() == 1) comm.Recv(five, 0).Wait();
+                              }),
+               std::logic_error);
+  RunThreadRanks(2, [](Comm& comm) {
+    std::vector<float> values(8);
+    const Tensor all(values.data(), DType::kFloat32, {8}), part(values.data(), DType::kFloat32, {3});
+    EXPECT_THROW(comm.AllGather(part, all), std::logic_error);
+    EXPECT_THROW(comm.ReduceScatter(all, part), std::logic_error);
+    EXPECT_THROW(comm.Send(all, 2), std::logic_error);
+    EXPECT_THROW(comm.Recv(all, -1), std::logic_error);
+    const std::vector<int> not_me = {1 - comm.rank()}, twice = {0, 1, 0}, beyond = {0, 1, 2};
+    for (const auto& ranks : {not_me, twice, beyond}) EXPECT_THROW(comm.Subgroup(ranks), std::logic_error);
+  });
+}
+
+// The memory of a rank that ends goes at once: whoever still copied from it would crash.
+TEST(ThreadFailure, NobodyTouchesTheMemoryOfARankThatEnds) {
+  constexpr int64_t kBytes = int64_t{1} << 20;
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_THROW(RunThreadRanks(4,
+                                [&](Comm& comm) {
+                                  const Buffer send(kBytes), recv(4 * kBytes), sum(kBytes);
+                                  const AbortOnUnwind guard(comm);
+                                  const auto floats = [](const Buffer& buffer) {
+                                    return Tensor(buffer.data(), DType::kFloat32, {buffer.num_bytes() / 4});
+                                  };
+                                  const Event gathered = comm.AllGather(send.tensor(), recv.tensor());
+                                  if (i % 2 == 0) comm.ReduceScatter(floats(recv), floats(sum), gathered);
+                                  if (comm.rank() == i % 4) {
+                                    std::this_thread::sleep_for(std::chrono::microseconds(100 * (i % 10)));
+                                    throw std::runtime_error("in the middle");
+                                  }
+                                  comm.Barrier();
+                                  comm.Barrier();
+                                  // The failing rank never comes to its first barrier.
+                                }),
+                 std::runtime_error);
+  }
+}
+
+TEST(ThreadFailure, TheGuardSpeaksOnlyWhenAnErrorPasses) {
+  RunThreadRanks(2, [](Comm& comm) {
+    { const AbortOnUnwind guard(comm); }
+    try {
+      throw std::runtime_error("handled");
+    } catch (const std::runtime_error&) {
+      const AbortOnUnwind guard(comm);
+    }
+    comm.Barrier();
+  });
+}
+
+// A job may end with operations that nobody will ever answer, or that begin only afterwards.
+TEST(ThreadFailure, UnansweredOperationsEndWithTheJob) {
+  EventSource late;
+  int32_t values[2] = {1, 2};
+  Event events[2];
+  RunThreadRanks(2, [&](Comm& comm) {
+    int32_t& value = values[comm.rank()];
+    events[comm.rank()] =
+        comm.rank() == 0 ? comm.Send(Int(value), 1, late.event()) : comm.Recv(Int(value), 1);
+  });
+  for (const Event& event : events) EXPECT_THROW(event.Wait(), PeerFailed);
+  late.Set();
+  EXPECT_EQ(values[0], 1);
+  EXPECT_EQ(values[1], 2);
+}
+
+}  // namespace
+}  // namespace longspan
