@@ -25,7 +25,7 @@ namespace longspan {
 
 // c (m, n) = op(a) · op(b), or += with `accumulate`. op(a) is (m, k): a is stored (m, k), or (k, m) if transposed.
 struct MatmulArgs {
-  Tensor a, b, c;               // a, b f32 or bf16 (the same); c f32 or bf16; bf16 inputs with f32 accumulation
+  Tensor a, b, c;               // a, b f32 or bf16 (the same); c f32 or like them; sums in f32, f32 products strictly so
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;      // only into f32
 };

@@ -76,7 +76,7 @@ double CrossEntropyBackward(Threads threads, Tensor logits, Tensor targets, floa
       const LogSumExp lse = threads.kernels.log_sum_exp(x, width);
       const double factor = static_cast<double>(scale) / lse.sum;
       scaled_exp(x, lse.max, static_cast<float>(factor), dx, width);
-      // The target's own, from the loss that is known in f64: (p − 1) · scale without the cancellation.
+      // The target's own, (p − 1) · scale, from the loss: a bf16 p would be rounded before the subtraction.
       const double row_loss = RowLoss(lse, x[target[row]]);
       dx[target[row]] = T(static_cast<float>(std::expm1(-row_loss) * static_cast<double>(scale)));
       return row_loss;

@@ -50,9 +50,10 @@ void RmsNormBackward(Threads threads, Tensor x, Tensor weight, float epsilon, Te
         const int64_t offset = (first + begin) * width;
         backward(from + offset, gain, epsilon, upstream + offset, to + offset, sum, end - begin, width);
       });
-      for (int64_t block = 0; block * kBlockRows < round; ++block) {
-        accumulate(partial + block * width, total, width);
+      for (int64_t block = 1; block * kBlockRows < round; ++block) {
+        accumulate(partial + block * width, partial, width);
       }
+      accumulate(partial, total, width);
     }
   });
 }

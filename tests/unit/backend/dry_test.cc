@@ -1,0 +1,172 @@
+// A dry run takes what a real one takes and touches nothing: the same calls on both backends.
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include "core/target.h"
+#include "unit/backend/backend_testing.h"
+
+namespace longspan::test {
+namespace {
+
+class DryTest : public TargetTest {};
+LONGSPAN_FOR_TARGETS(DryTest);
+
+// Calls every operation, on tensors of the backend's own arena: a dry backend's cannot be touched.
+void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
+  constexpr int64_t kWidth = 24, kVocabulary = 40, kHeads = 4, kKvHeads = 2, kHeadWidth = 6,
+                    kFeedForward = 36;
+  Arena& arena = backend.arena();
+  const Arena::Scope scope(arena);
+  const auto make = [&](DType type, std::initializer_list<int64_t> shape) {
+    const Tensor x = arena.Allocate("operand", type, shape);
+    if (!backend.dry()) std::memset(x.raw(), 0, static_cast<size_t>(x.num_bytes()));
+    return x;
+  };
+  const DType f32 = DType::kFloat32;
+  const Tensor ids = make(DType::kInt32, {tokens}), table = make(dtype, {kVocabulary, kWidth});
+  const Tensor x = make(dtype, {tokens, kWidth}), y = make(dtype, {tokens, kWidth}),
+               z = make(dtype, {tokens, kWidth});
+  backend.Zero(x);
+  backend.Copy(x, y);
+  backend.Cast(x, make(f32, {tokens, kWidth}));
+  backend.Add(x, y);
+  backend.Embedding(ids, table, x);
+  backend.EmbeddingBackward(ids, x, make(f32, {kVocabulary, kWidth}));
+  const Tensor gain = make(dtype, {kWidth});
+  backend.RmsNorm(x, gain, 1e-5f, y);
+  backend.RmsNormBackward(x, gain, 1e-5f, y, z, make(f32, {kWidth}));
+
+  const Tensor w = make(dtype, {kFeedForward, kWidth}), gate = make(dtype, {tokens, kFeedForward});
+  const Tensor up = make(dtype, {tokens, kFeedForward}), out = make(dtype, {tokens, kFeedForward});
+  backend.Matmul({.a = x, .b = w, .c = gate, .transpose_b = true});
+  backend.Matmul({.a = gate, .b = w, .c = y});
+  backend.Matmul(
+      {.a = gate, .b = x, .c = make(f32, {kFeedForward, kWidth}), .transpose_a = true, .accumulate = true});
+  backend.SwiGlu(gate, up, out);
+  backend.SwiGluBackward(gate, up, out, make(dtype, {tokens, kFeedForward}),
+                         make(dtype, {tokens, kFeedForward}));
+
+  const Tensor q = make(dtype, {tokens, kHeads, kHeadWidth}), k = make(dtype, {tokens, kKvHeads, kHeadWidth});
+  const Tensor v = make(dtype, {tokens, kKvHeads, kHeadWidth}),
+               context = make(dtype, {tokens, kHeads, kHeadWidth});
+  const RopeTables tables{make(f32, {1, kHeadWidth / 2, 2}),
+                          make(f32, {RopeTables::kPeriod, kHeadWidth / 2, 2})};
+  backend.Rope(q, make(DType::kInt64, {tokens}), tables, false);
+  backend.CopyHeads(k, 0, q, 1, 2);
+  backend.AddHeads(k, 0, q, 1, 2);
+  const std::array documents = {Range{0, tokens}};
+  const Mask mask = MakeMask({}, documents);
+  const std::array<int32_t, kHeads> kv_of = {0, 0, 1, 1};
+  const AttentionCall call{&mask, documents, documents, kv_of, 0.5f};
+  const Tensor lse = make(f32, {tokens, kHeads}), delta = make(f32, {tokens, kHeads});
+  const AttentionState state{make(f32, {tokens, kHeads, kHeadWidth}), make(f32, {tokens, kHeads}),
+                             make(f32, {tokens, kHeads})};
+  backend.AttentionForward(call, q, k, v, true, true, {}, context, lse);
+  backend.AttentionForward(call, q, k, v, true, false, state, context, lse);
+  backend.AttentionForward(call, q, k, v, false, true, state, context, lse);
+  backend.AttentionDelta(context, context, delta);
+  backend.AttentionBackward(call, q, k, v, context, lse, delta, make(f32, {tokens, kHeads, kHeadWidth}),
+                            make(f32, {tokens, kKvHeads, kHeadWidth}),
+                            make(f32, {tokens, kKvHeads, kHeadWidth}));
+
+  const Tensor logits = make(f32, {tokens, kVocabulary});
+  backend.CrossEntropy(logits, ids);
+  backend.CrossEntropyBackward(logits, ids, 1, make(dtype, {tokens, kVocabulary}));
+  const Tensor grad = make(f32, {kVocabulary * kWidth}), master = make(f32, {kVocabulary * kWidth});
+  backend.SumOfSquares(grad);
+  backend.AdamW({}, grad, master, make(f32, {kVocabulary * kWidth}), make(f32, {kVocabulary * kWidth}),
+                make(DType::kBFloat16, {kVocabulary * kWidth}));
+  backend.Sgd(1, 1, grad, master, Tensor());
+}
+
+TEST_P(DryTest, TakesTheSameMemoryAndCountsTheSameProducts) {
+  for (const int threads : {1, 2}) {
+    for (const int64_t tokens : {1, 70, 700}) {
+      const auto real = Make(threads), dry = cpu::MakeDryBackend(target(), threads);
+      CallEverything(*real, dtype(), tokens);
+      CallEverything(*dry, dtype(), tokens);
+      EXPECT_EQ(real->arena().peak_bytes(), dry->arena().peak_bytes());
+      EXPECT_EQ(real->arena().peak_by_name(), dry->arena().peak_by_name());
+      EXPECT_EQ(real->matmul_flops(), dry->matmul_flops());
+      EXPECT_GT(dry->matmul_flops(), 0);
+      EXPECT_EQ(dry->arena().used_bytes(), 0);
+    }
+  }
+}
+
+// Each operation's own workspace, which the peak of a whole step might hide.
+TEST_P(DryTest, EachWorkspaceIsTheSame) {
+  const auto peak = [&](bool dry, const auto& run) {
+    const auto backend = dry ? cpu::MakeDryBackend(target(), 2) : Make(2);
+    const int64_t rows = 300, width = 50;
+    const DType f32 = DType::kFloat32;
+    Arena operands(dry ? Arena::Mode::kMeasure : Arena::Mode::kReal);
+    run(*backend, operands.Allocate("x", dtype(), {rows, width}),
+        operands.Allocate("y", dtype(), {rows, width}), operands.Allocate("f32", f32, {rows, width}),
+        operands.Allocate("ids", DType::kInt32, {rows}));
+    return backend->arena().peak_bytes();
+  };
+  const auto expect_equal = [&](const char* what, bool takes_some, const auto& run) {
+    const int64_t real = peak(false, run);
+    EXPECT_EQ(real, peak(true, run)) << what;
+    EXPECT_EQ(real > 0, takes_some) << what;
+  };
+  expect_equal("norm", true, [](Backend& b, Tensor x, Tensor y, Tensor wide, Tensor) {
+    b.RmsNormBackward(x, x.Rows(0, 1).Reshape({50}), 1e-5f, x, y, wide.Rows(0, 1).Reshape({50}));
+  });
+  expect_equal("loss", true,
+               [](Backend& b, Tensor, Tensor, Tensor wide, Tensor ids) { b.CrossEntropy(wide, ids); });
+  expect_equal("squares", true,
+               [](Backend& b, Tensor, Tensor, Tensor wide, Tensor) { b.SumOfSquares(wide); });
+  expect_equal("copy", false, [](Backend& b, Tensor x, Tensor y, Tensor, Tensor) { b.Copy(x, y); });
+}
+
+// A model that no machine could hold is measured in a moment.
+TEST(DryBackendTest, SizesBeyondAnyMachine) {
+  const auto dry = MakeDryBackend(2);
+  EXPECT_TRUE(dry->dry());
+  constexpr int64_t kTokens = 14'000'000, kWidth = 8192;
+  const Arena::Scope scope(dry->arena());
+  const Tensor x = dry->arena().Allocate("x", DType::kBFloat16, {kTokens, kWidth});
+  const Tensor y = dry->arena().Allocate("y", DType::kBFloat16, {kTokens, kWidth});
+  const Tensor w = dry->arena().Allocate("w", DType::kBFloat16, {kWidth, kWidth});
+  dry->Matmul({.a = x, .b = w, .c = y, .transpose_b = true});
+  dry->RmsNorm(x, w.Rows(0, 1).Reshape({kWidth}), 1e-5f, y);
+  EXPECT_EQ(dry->matmul_flops(), 2.0 * kTokens * kWidth * kWidth);
+}
+
+TEST(DryBackendTest, FailsWhereARealRunWould) {
+  const auto dry = MakeDryBackend(1);
+  const Tensor x = dry->arena().Allocate("x", DType::kFloat32, {3, 4});
+  EXPECT_THROW(dry->Matmul({x, x, x}), std::logic_error);
+  EXPECT_THROW(dry->SwiGlu(x, x, x.Rows(0, 2)), std::logic_error);
+}
+
+// Waiting is what a run reports as communication that was not hidden.
+TEST(BackendTest, WaitingIsAccountedFor) {
+  const auto backend = MakeDryBackend(1);
+  backend->Wait(Event());
+  EXPECT_EQ(backend->wait_seconds(), 0);
+  EventSource late;
+  std::thread setter([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    late.Set();
+  });
+  backend->Wait(late.event());
+  setter.join();
+  EXPECT_GT(backend->wait_seconds(), 0.01);
+  const double before = backend->wait_seconds();
+  EventSource failed;
+  failed.Fail(std::make_exception_ptr(Error("the disk is full")));
+  EXPECT_THROW(backend->Wait(failed.event()), Error);
+  EXPECT_EQ(backend->wait_seconds(), before);
+}
+
+TEST(BackendTest, DescribesItself) {
+  EXPECT_EQ(cpu::MakeCpuBackend(CpuTarget::kScalar, 1)->Describe(), "cpu, scalar, 1 thread");
+  EXPECT_EQ(cpu::MakeCpuBackend(CpuTarget::kScalar, 2)->Describe(), "cpu, scalar, 2 threads");
+}
+
+}  // namespace
+}  // namespace longspan::test

@@ -1,0 +1,143 @@
+// Cross entropy against the scalar reference, on every target that runs here.
+#include <limits>
+#include <numeric>
+
+#include "core/target.h"
+#include "reference/pointwise.h"
+#include "unit/backend/backend_testing.h"
+
+namespace longspan::test {
+namespace {
+
+using reference::Complex;
+
+class LossTest : public TargetTest {};  // the dtype is that of dlogits
+LONGSPAN_FOR_TARGETS(LossTest);
+
+double Sum(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
+
+TEST_P(LossTest, LossAndGradient) {
+  struct Sizes {
+    int64_t rows, width;
+  };
+  for (const auto& [rows, width] :
+       {Sizes{1, 1}, {3, 2}, {40, 3}, {17, 16}, {5, 33}, {35, 100}, {3, 9001}, {0, 4}}) {
+    for (const double spread : {1.0, 30.0}) {
+      const auto logits = Random(random_, static_cast<size_t>(rows * width), DType::kFloat32, spread);
+      std::vector<int32_t> targets(static_cast<size_t>(rows));
+      for (int32_t& target : targets) {
+        target = random_() % 4 == 0 ? kIgnoreTarget
+                                    : static_cast<int32_t>(random_() % static_cast<uint64_t>(width));
+      }
+      const double loss_want = rows == 0 ? 0 : Sum(reference::CrossEntropy(logits, targets));
+      constexpr double kScale = 0.375;
+      std::vector<double> want(logits.size());
+      for (size_t i = 0; i < logits.size(); ++i) {
+        const size_t row = i / static_cast<size_t>(width), w = static_cast<size_t>(width);
+        std::vector<Complex> moved(logits.begin() + static_cast<ptrdiff_t>(row * w),
+                                   logits.begin() + static_cast<ptrdiff_t>((row + 1) * w));
+        moved[i % w] += Complex(0, 1e-100);
+        if (width <= 100 || i % 997 == 0) {
+          want[i] = kScale * reference::CrossEntropy(moved, {targets[row]})[0].imag() / 1e-100;
+        }
+      }
+      std::vector<double> ids(targets.begin(), targets.end());
+      std::vector<std::vector<double>> results;
+      for (const int threads : {1, 3}) {
+        const auto backend = Make(threads);
+        Guarded tl(DType::kFloat32, {rows, width}, logits), tt(DType::kInt32, {rows}, ids);
+        Guarded dlogits(dtype(), {rows, width});
+        EXPECT_NEAR(backend->CrossEntropy(tl, tt), loss_want, 1e-6 * (1 + loss_want));
+        const double loss = backend->CrossEntropyBackward(tl, tt, kScale, dlogits);
+        EXPECT_EQ(loss, backend->CrossEntropy(tl, tt));
+        auto got = dlogits.Get();
+        results.push_back(got);
+        results.back().push_back(loss);
+        EXPECT_EQ(results.front(), results.back()) << "depends on the number of threads";
+        if (width > 100) {
+          for (size_t i = 0; i < got.size(); ++i) got[i] = i % 997 == 0 ? got[i] : 0;
+        }
+        // Probabilities far below the largest carry |x − max| · 2^-24 of rounding; a target's own gradient is
+        // 1 less something in f64.
+        for (size_t i = 0; i < got.size(); ++i) {
+          const double relative = (dtype() == DType::kBFloat16 ? 1.0 / 256 : 2e-6) + 1e-6 * spread;
+          const bool is_target = static_cast<int64_t>(i) % width == targets[i / static_cast<size_t>(width)];
+          const double absolute = is_target ? 1e-14 : 1e-37;
+          ASSERT_NEAR(got[i], want[i], relative * std::abs(want[i]) + absolute)
+              << i << " of " << rows << " x " << width;
+        }
+        EXPECT_EQ(backend->arena().used_bytes(), 0);
+      }
+    }
+  }
+}
+
+TEST_P(LossTest, ExtremeLogits) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  struct Row {
+    std::vector<double> logits;
+    double loss;
+    std::vector<double> gradient;
+  };
+  const Row rows[] = {{{1e4, 1e4, -1e4}, std::log(2.0), {-0.5, 0.5, 0}},
+                      {{-1e4, -1e4, -1e4}, std::log(3.0), {-2.0 / 3, 1.0 / 3, 1.0 / 3}},
+                      {{0, 1e4, 0}, 1e4, {-1, 1, 0}},
+                      {{1e4, 0, 0}, 0, {0, 0, 0}},
+                      {{-1e30, 1e30, 0}, 2e30, {-1, 1, 0}},
+                      {{0, -infinity, -infinity}, 0, {0, 0, 0}}};
+  const auto backend = Make(1);
+  for (const Row& row : rows) {
+    Guarded logits(DType::kFloat32, {1, 3}, row.logits), target(DType::kInt32, {1}, {0}),
+        dlogits(dtype(), {1, 3});
+    EXPECT_NEAR(backend->CrossEntropyBackward(logits, target, 1, dlogits), row.loss, 1e-6 * row.loss);
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(dlogits.Get()[i], row.gradient[i], ToleranceOf(dtype()));
+  }
+  Guarded bad(DType::kFloat32, {1, 3}, {0, std::nan(""), 0}), target(DType::kInt32, {1}, {0});
+  EXPECT_TRUE(std::isnan(backend->CrossEntropy(bad, target)));
+}
+
+// A confident row's gradient at its target is 1 − p, which a difference of f32 numbers could not tell from 0.
+TEST_P(LossTest, ConfidentRowsKeepTheirGradient) {
+  Guarded logits(DType::kFloat32, {1, 2}, {20, 0}), target(DType::kInt32, {1}, {0}), dlogits(dtype(), {1, 2});
+  Make(1)->CrossEntropyBackward(logits, target, 1, dlogits);
+  const double p = 1 / (1 + std::exp(20.0));
+  EXPECT_NEAR(dlogits.Get()[0] / -p, 1, ToleranceOf(dtype()));
+  EXPECT_NEAR(dlogits.Get()[1] / p, 1, ToleranceOf(dtype()));
+}
+
+TEST_P(LossTest, TargetsOutsideTheVocabularyAreCaught) {
+  const auto backend = Make(1);
+  Guarded logits(DType::kFloat32, {1, 3}, {0, 0, 0});
+  for (const double target : {3.0, -1.0}) {
+    EXPECT_THROW(backend->CrossEntropy(logits, Guarded(DType::kInt32, {1}, {target})), std::logic_error);
+  }
+}
+
+// 2^25 losses of 64 (which is e^-64 from exact) sum exactly; a sum in f32 would stop growing at 2^30.
+TEST_P(LossTest, ManyLossesSumExactly) {
+  if (target() != TargetsHere().back() || dtype() != DType::kFloat32)
+    GTEST_SKIP() << "the sum is the same code";
+  constexpr int64_t kPiece = int64_t{1} << 20, kRows = int64_t{1} << 25;
+  std::vector<float> piece(kPiece);
+  for (size_t i = 1; i < piece.size(); i += 2) piece[i] = 64;
+  const Repeated logits(piece, 2 * kRows / kPiece);
+  const Untouched targets(kRows * 4);
+  const double loss = MakeCpuBackend(2)->CrossEntropy(Tensor(logits.data(), DType::kFloat32, {kRows, 2}),
+                                                      Tensor(targets.data(), DType::kInt32, {kRows}));
+  EXPECT_EQ(loss, 64.0 * kRows);
+}
+
+// Only the last row of 225,304 × 9,728 logits has a target; its logits are all that is read.
+TEST_P(LossTest, OffsetsIn64Bits) {
+  constexpr int64_t kRows = 225'304, kWidth = 9'728;
+  const Untouched memory(kRows * kWidth * 4);
+  const Tensor logits(memory.data(), DType::kFloat32, {kRows, kWidth});
+  logits.Rows(kRows - 1, kRows).data<float>()[7] = 3;
+  std::vector<double> targets(kRows, kIgnoreTarget);
+  targets.back() = 7;
+  EXPECT_NEAR(Make(1)->CrossEntropy(logits, Guarded(DType::kInt32, {kRows}, targets)),
+              std::log(kWidth - 1 + std::exp(3.0)) - 3, 1e-6);
+}
+
+}  // namespace
+}  // namespace longspan::test

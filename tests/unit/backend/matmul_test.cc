@@ -1,0 +1,141 @@
+// Matrix products in every form against a double reference, on every target that runs here.
+#include <omp.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "reference/pointwise.h"
+#include "unit/backend/backend_testing.h"
+
+namespace longspan::test {
+namespace {
+
+class MatmulTest : public TargetTest {};
+LONGSPAN_FOR_TARGETS(MatmulTest);
+
+struct Sizes {
+  int64_t m, n, k;
+};
+constexpr Sizes kSizes[] = {{1, 1, 1},    {7, 5, 3},   {1, 64, 32}, {33, 65, 17}, {64, 48, 130},
+                            {130, 1, 70}, {16, 16, 0}, {0, 5, 3},   {5, 0, 3},    {50, 100, 257}};
+
+// Each element within the rounding of f32 sums of its own size: a bf16 or TF32 unit would be 1,000 times off.
+void ExpectProduct(const Guarded& c, const std::vector<double>& want, const std::vector<double>& magnitude) {
+  const auto got = c.Get();
+  const double output = c.tensor().dtype() == DType::kBFloat16 ? 1.0 / 256 : 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], 1e-6 * magnitude[i] + output * std::abs(want[i])) << "element " << i;
+  }
+}
+
+std::vector<double> Absolute(std::vector<double> x) {
+  for (double& v : x) v = std::abs(v);
+  return x;
+}
+
+TEST_P(MatmulTest, EveryFormOfProduct) {
+  struct Form {
+    DType out;
+    bool accumulate;
+  };
+  std::vector<Form> forms = {{DType::kFloat32, false}, {DType::kFloat32, true}};
+  if (dtype() == DType::kBFloat16) forms.push_back({DType::kBFloat16, false});
+  for (const int threads : {1, 2}) {
+    const auto backend = Make(threads);
+    for (const auto& [m, n, k] : kSizes) {
+      for (int bits = 0; bits < 4; ++bits) {
+        for (const Form& form : forms) {
+          const bool transpose_a = (bits & 1) != 0, transpose_b = (bits & 2) != 0;
+          SCOPED_TRACE(fmt::format("m {} n {} k {}{}{}, out {}{}", m, n, k,
+                                   transpose_a ? ", a transposed" : "", transpose_b ? ", b transposed" : "",
+                                   Name(form.out), form.accumulate ? " +=" : ""));
+          const auto a = Random(random_, static_cast<size_t>(m * k), dtype());
+          const auto b = Random(random_, static_cast<size_t>(n * k), dtype());
+          auto want = std::vector<double>(static_cast<size_t>(m * n));
+          Guarded ta(dtype(), {transpose_a ? k : m, transpose_a ? m : k}, a);
+          Guarded tb(dtype(), {transpose_b ? n : k, transpose_b ? k : n}, b);
+          Guarded tc(form.out, {m, n});  // NaN: a product that reads c without being told to is seen
+          if (form.accumulate) {
+            want = Random(random_, want.size(), DType::kFloat32);
+            tc.Set(want);
+          }
+          auto magnitude = Absolute(want);
+          const auto sizes = [](int64_t x) { return static_cast<size_t>(x); };
+          reference::Matmul(a, transpose_a, b, transpose_b, sizes(m), sizes(n), sizes(k), want);
+          reference::Matmul(Absolute(a), transpose_a, Absolute(b), transpose_b, sizes(m), sizes(n), sizes(k),
+                            magnitude);
+          backend->Matmul({ta, tb, tc, transpose_a, transpose_b, form.accumulate});
+          ExpectProduct(tc, want, magnitude);
+          EXPECT_EQ(backend->arena().used_bytes(), 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatmulTest, FlopsAreCounted) {
+  const auto backend = Make(1);
+  Guarded a(dtype(), {3, 5}, std::vector<double>(15, 1)), b(dtype(), {5, 7}, std::vector<double>(35, 1));
+  Guarded c(DType::kFloat32, {3, 7});
+  backend->Matmul({a, b, c});
+  backend->Matmul({.a = a, .b = b, .c = c, .accumulate = true});
+  EXPECT_EQ(backend->matmul_flops(), 2 * 2 * 3 * 5 * 7);
+  EXPECT_EQ(c.Get(), std::vector<double>(21, 10));
+}
+
+TEST_P(MatmulTest, TheSameTwice) {
+  const auto a = Random(random_, 65 * 300, dtype()), b = Random(random_, 300 * 33, dtype());
+  std::vector<std::vector<double>> results;
+  for (int i = 0; i < 3; ++i) {
+    Guarded c(DType::kFloat32, {65, 33});
+    Make(2)->Matmul({Guarded(dtype(), {65, 300}, a), Guarded(dtype(), {300, 33}, b), c});
+    results.push_back(c.Get());
+    EXPECT_EQ(results.front(), results.back());
+  }
+}
+
+// 1,024 products of 1/1024 add up to 1: a weight's gradient over that many micro-steps.
+TEST_P(MatmulTest, SmallContributionsAddUp) {
+  const auto backend = Make(1);
+  Guarded a(dtype(), {1, 2}, {1.0 / 32, 0}), b(dtype(), {2, 1}, {1.0 / 32, 0}),
+      c(DType::kFloat32, {1, 1}, {0});
+  for (int i = 0; i < 1024; ++i) backend->Matmul({.a = a, .b = b, .c = c, .accumulate = true});
+  EXPECT_EQ(c.Get()[0], 1);
+}
+
+// A rank's products run on its own threads alone, whatever the OpenMP default of its thread was before.
+TEST_P(MatmulTest, UsesOnlyTheRanksThreads) {
+  const auto threads_of_process = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  for (const int num_threads : {1, 3}) {
+    std::thread rank([&] {
+      omp_set_num_threads(5);
+      const auto before = threads_of_process();
+      const auto backend = Make(num_threads);
+      const std::vector<double> ones(256 * 256, 1);
+      Guarded a(dtype(), {256, 256}, ones), c(DType::kFloat32, {256, 256});
+      backend->Matmul({a, a, c});
+      EXPECT_EQ(c.Get(), std::vector<double>(256 * 256, 256));
+      EXPECT_LE(threads_of_process(),
+                before + num_threads - 1);  // fewer if an earlier rank's were still ending
+    });
+    rank.join();
+  }
+}
+
+TEST_P(MatmulTest, WrongShapesAreCaught) {
+  const auto backend = Make(1);
+  Guarded a(dtype(), {3, 5}), b(dtype(), {4, 7}), c(DType::kFloat32, {3, 7}),
+      narrow(DType::kBFloat16, {3, 7});
+  EXPECT_THROW(backend->Matmul({a, b, c}), std::logic_error);
+  EXPECT_THROW(backend->Matmul({.a = a, .b = a, .c = c, .transpose_b = true}), std::logic_error);
+  Guarded right(dtype(), {5, 7});
+  EXPECT_THROW(backend->Matmul({.a = a, .b = right, .c = narrow, .accumulate = true}), std::logic_error);
+  Guarded a32(DType::kFloat32, {3, 5}), b32(DType::kFloat32, {5, 7});
+  EXPECT_THROW(backend->Matmul({a32, b32, narrow}), std::logic_error);
+}
+
+}  // namespace
+}  // namespace longspan::test
