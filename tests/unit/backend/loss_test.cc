@@ -21,7 +21,7 @@ TEST_P(LossTest, LossAndGradient) {
     int64_t rows, width;
   };
   for (const auto& [rows, width] :
-       {Sizes{1, 1}, {3, 2}, {40, 3}, {17, 16}, {5, 33}, {35, 100}, {3, 9001}, {0, 4}}) {
+       {Sizes{1, 1}, {3, 2}, {40, 3}, {17, 16}, {5, 33}, {6, 100}, {3, 9001}, {0, 4}}) {
     for (const double spread : {1.0, 30.0}) {
       const auto logits = Random(random_, static_cast<size_t>(rows * width), DType::kFloat32, spread);
       std::vector<int32_t> targets(static_cast<size_t>(rows));
@@ -114,9 +114,7 @@ TEST_P(LossTest, TargetsOutsideTheVocabularyAreCaught) {
 }
 
 // 2^25 losses of 64 (which is e^-64 from exact) sum exactly; a sum in f32 would stop growing at 2^30.
-TEST_P(LossTest, ManyLossesSumExactly) {
-  if (target() != TargetsHere().back() || dtype() != DType::kFloat32)
-    GTEST_SKIP() << "the sum is the same code";
+TEST(LossSumTest, ManyLossesSumExactly) {
   constexpr int64_t kPiece = int64_t{1} << 20, kRows = int64_t{1} << 25;
   std::vector<float> piece(kPiece);
   for (size_t i = 1; i < piece.size(); i += 2) piece[i] = 64;

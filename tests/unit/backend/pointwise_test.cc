@@ -19,7 +19,7 @@ LONGSPAN_FOR_TARGETS(PointwiseTest);
 // What depends on the target alone.
 class KernelTest : public ::testing::TestWithParam<CpuTarget> {};
 INSTANTIATE_TEST_SUITE_P(Targets, KernelTest, ::testing::ValuesIn(TargetsHere()),
-                         [](const auto& info) { return std::string(Name(info.param)); });
+                         [](const auto& param) { return std::string(Name(param.param)); });
 
 // Sizes around vectors, and one that several threads share.
 constexpr int64_t kSizes[] = {0, 1, 15, 16, 17, 31, 33, 100, 200'001};
