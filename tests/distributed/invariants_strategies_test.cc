@@ -2,10 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "core/random.h"
+#include "model/rope_tables.h"
 #include "support/model_ranks.h"
 #include "support/tiny.h"
 
@@ -66,6 +70,7 @@ struct NamedMask {
   std::string name;
   MaskSpec spec;
 };
+void PrintTo(const NamedMask& mask, std::ostream* out) { *out << mask.name; }
 
 class EveryMask : public ::testing::TestWithParam<NamedMask> {};
 
@@ -133,6 +138,52 @@ TEST(InvariantsOfStrategies, PositionsTravelWithTheirTokens) {
   const Layout zigzag(LayoutKind::kZigzag, 8, 2, 1);
   EXPECT_EQ(TakeShard(batch, zigzag, 0).positions, (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(TakeShard(batch, zigzag, 1).positions, (std::vector<int64_t>{2, 3, 0, 1}));
+}
+
+// Rotating a shard and putting the rows back in order gives the bits of rotating them all.
+TEST(InvariantsOfStrategies, RotatedRowsAreOneRanksBitForBit) {
+  constexpr int64_t kLength = 200;
+  const ModelConfig config = testing::TinyConfig();
+  const Batch batch = MakeBatch(kLength, {{0, 61}, {70, 71}, {71, 190}}, config.vocab_size);
+  const OwnedRopeTables tables(config, kLength);
+  const CounterRandom random(3, "rows");
+  const int64_t width = config.num_attention_heads * config.head_dim;
+
+  // (T, H·D), each row rotated on the rank that holds it; 0 where nobody does.
+  const auto rotate = [&](const Layout& layout) {
+    const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
+    std::vector<float> whole(static_cast<size_t>(kLength * width));
+    for (int rank = 0; rank < layout.num_ranks(); ++rank) {
+      std::vector<int64_t> positions = TakeShard(batch, layout, rank).positions;
+      const Buffer rows(DType::kFloat32,
+                        {layout.rows_per_rank(), config.num_attention_heads, config.head_dim});
+      float* row = rows.tensor().data<float>();
+      for (const Range& span : layout.spans(rank)) {
+        for (int64_t i = span.begin * width; i < span.end * width; ++i) {
+          *row++ = static_cast<float>(random.Normal(static_cast<uint64_t>(i)));
+        }
+      }
+      backend->Rope(rows.tensor(), Tensor(positions.data(), DType::kInt64, {layout.rows_per_rank()}),
+                    tables.tables(),
+                    /*inverse=*/false);
+      const float* rotated = rows.tensor().data<float>();
+      for (const Range& span : layout.spans(rank)) {
+        for (int64_t i = span.begin; i < span.end; ++i, rotated += width) {
+          if (i < kLength) std::copy_n(rotated, width, whole.begin() + i * width);
+        }
+      }
+    }
+    return whole;
+  };
+  const std::vector<float> wanted = rotate(Layout(LayoutKind::kContiguous, kLength, 1, 1));
+  for (const LayoutKind kind : kLayouts) {
+    for (const int ring : {2, 3, 8}) {
+      for (const int ulysses : {1, 2}) {
+        EXPECT_TRUE(rotate(Layout(kind, kLength, ring, ulysses)) == wanted)
+            << Name(kind) << " over " << ring << " x " << ulysses;
+      }
+    }
+  }
 }
 
 TEST(InvariantsOfStrategies, OneTargetGivesTheSameGradientWhereverItLies) {
