@@ -61,7 +61,6 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
     PackRow(head.q, row, head.width, head.scale, s.q + r * kColumns, kQueryBlockRows);
     if (head.first) continue;
     s.max[r] = head.state_max.data[row * head.state_max.stride];
-    if (s.max[r] == kNegativeInfinity) continue;
     s.sum[r] = head.state_sum.data[row * head.state_sum.stride];
     const ConstRows state_out = {head.state_out.data, head.state_out.stride, false};
     PackRow(state_out, row, head.value_width, 1, out, kQueryBlockRows);

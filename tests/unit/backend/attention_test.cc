@@ -434,6 +434,28 @@ TEST(Attention, EqualsReferenceOverSeveralBlocks) {
   }
 }
 
+// Every interval end is off by none or one from a panel's.
+TEST(Attention, EqualsReferenceBesideThePanelsEdges) {
+  Random random(14);
+  constexpr int64_t kLength = 200;
+  for (const int64_t begin : {0, 1}) {
+    for (const int64_t cut : {63, 64, 65, 127, 128, 129}) {
+      for (const MaskKind kind : {MaskKind::kFull, MaskKind::kCausal}) {
+        const std::vector<Range> documents = {{begin, cut}, {cut, kLength - begin}};
+        const Problem p = MakeProblem(kLength, EvenHeads(1, 1), 4, 4, DType::kFloat32,
+                                      MakeMask({.kind = kind}, documents), random);
+        const Expected e = Reference(p);
+        for (const CpuTarget target : TargetsHere()) {
+          SCOPED_TRACE(
+              fmt::format("[{}, {}) and [{}, {}), {}", begin, cut, cut, kLength - begin, Name(target)));
+          ExpectMatches(p, Whole(p, target), e);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST(Attention, DeltaIsTheRowSumOfTheProduct) {
   Random random(3);
   for (const CpuTarget target : TargetsHere()) {
