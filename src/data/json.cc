@@ -21,23 +21,27 @@ std::string Cause(std::string_view what, bool one_line) {
 
 }  // namespace
 
-nlohmann::json ParseJson(std::string_view text, const std::string& where) {
-  using nlohmann::json;
+template <class Json>
+Json ParseJson(std::string_view text, const std::string& where) {
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto refuse_repeated_keys = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key)
-      Require(keys.back().insert(value.get<std::string>()).second, "{}: key \"{}\" is there twice", where,
-              value.get_ref<const std::string&>());
+  const auto refuse_repeated_keys = [&](int, typename Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const auto key = value.template get<std::string>();
+      Require(keys.back().insert(key).second, "{}: key '{}' is given twice; remove one", where, key);
+    }
     return true;
   };
   try {
-    return json::parse(text.begin(), text.end(), refuse_repeated_keys);
-  } catch (const json::exception& e) {
-    throw Error(fmt::format("{}: invalid JSON: {}", where,
-                            Cause(e.what(), text.find('\n') == std::string_view::npos)));
+    return Json::parse(text.begin(), text.end(), refuse_repeated_keys);
+  } catch (const typename Json::exception& e) {
+    const bool one_line = text.find('\n') == std::string_view::npos;
+    throw Error(fmt::format("{}: not valid JSON: {}", where, Cause(e.what(), one_line)));
   }
 }
+
+template nlohmann::json ParseJson(std::string_view text, const std::string& where);
+template nlohmann::ordered_json ParseJson(std::string_view text, const std::string& where);
 
 }  // namespace longspan

@@ -7,8 +7,10 @@
 
 namespace longspan {
 
-// Parses one JSON value with nothing after it. Throws Error, beginning with `where`, for whatever RFC 8259
-// refuses (invalid UTF-8 too) and for a key that an object has twice, which the parser alone would let pass.
-nlohmann::json ParseJson(std::string_view text, const std::string& where);
+// Parses one JSON value with nothing after it; Json is nlohmann::json or nlohmann::ordered_json (keys stay in
+// order). Throws Error, beginning with `where`, for whatever RFC 8259 refuses (invalid UTF-8 too) and for a
+// key that an object has twice, which the parser alone would let pass.
+template <class Json = nlohmann::json>
+Json ParseJson(std::string_view text, const std::string& where);
 
 }  // namespace longspan

@@ -95,15 +95,14 @@ int64_t SequencesPerEpoch(const Corpus& corpus, int64_t max_target_length, uint6
   RequireLength(max_target_length);
   int64_t sequences = 0, filled = 0;  // those that are closed, and rows of the open one
   for (const int64_t document : EpochOrder(corpus.num_documents(), seed, epoch, shuffle)) {
-    int64_t rest = corpus.num_tokens(document);
-    if (rest > max_target_length - filled) {
-      if (filled > 0) ++sequences;
-      const int64_t whole = (rest - 1) / max_target_length;  // the last piece, full or not, stays open
-      sequences += whole;
-      rest -= whole * max_target_length;
-      filled = 0;
+    const int64_t size = corpus.num_tokens(document);
+    if (size <= max_target_length - filled) {
+      filled += size;
+      continue;
     }
-    filled += rest;
+    if (filled > 0) ++sequences;
+    sequences += size / max_target_length;
+    filled = size % max_target_length;
   }
   return filled > 0 ? sequences + 1 : sequences;
 }

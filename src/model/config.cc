@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "data/json.h"
 
 namespace longspan {
 namespace {
@@ -23,25 +24,10 @@ constexpr int64_t kMaxCount = int64_t{1} << 12;  // layers, heads, head width
 constexpr int64_t kMaxPositions = int64_t{1} << 40;
 constexpr int64_t kMaxVocabulary = (int64_t{1} << 31) - 1;  // token ids are int32
 
-// nlohmann-json lets the last of several equal keys win; here they are an error.
-Json ParseJson(std::string_view text, const std::string& where) {
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto key = value.get<std::string>();
-      Require(keys.back().insert(key).second, "{}: key '{}' is given twice; remove one", where, key);
-    }
-    return true;
-  };
-  try {
-    Json json = Json::parse(text, check);
-    Require(json.is_object(), "{}: not a JSON object but {}", where, json.type_name());
-    return json;
-  } catch (const Json::exception& e) {
-    throw Error(fmt::format("{}: not valid JSON: {}", where, e.what()));
-  }
+Json ParseObject(std::string_view text, const std::string& where) {
+  Json json = ParseJson<Json>(text, where);
+  Require(json.is_object(), "{}: not a JSON object but {}", where, json.type_name());
+  return json;
 }
 
 // Typed reading of one JSON object. A key that is missing or null has no value.
@@ -256,7 +242,7 @@ int64_t ModelConfig::num_parameters() const {
 }
 
 ModelConfig ParseModelConfig(std::string_view json, const std::string& where) {
-  const Json object = ParseJson(json, where);
+  const Json object = ParseObject(json, where);
   const Reader reader(object, where);
   RefuseUnsupported(reader);
 
@@ -291,7 +277,7 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& where) {
 std::string WriteModelConfig(const ModelConfig& config, std::string_view source, DType saved_dtype) {
   Json json;
   if (!source.empty()) {
-    json = ParseJson(source, "source of config.json");
+    json = ParseObject(source, "source of config.json");
     if (json.contains("dtype") || !json.contains("torch_dtype")) json["dtype"] = Name(saved_dtype);
     if (json.contains("torch_dtype")) json["torch_dtype"] = Name(saved_dtype);
   } else {

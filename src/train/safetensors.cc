@@ -59,8 +59,8 @@ SafetensorsReader::Entry ParseEntry(const json& value, const std::string& where)
   const json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
   Require(dtype.is_string(), "{}: dtype is no string", where);
   Require(AreWhole(shape), "{}: shape is no list of whole numbers", where);
-  Require(AreWhole(offsets) && offsets.size() == 2 && offsets[0] <= offsets[1],
-          "{}: data_offsets is no range of bytes [begin, end]", where);
+  Require(AreWhole(offsets) && offsets.size() == 2, "{}: data_offsets is no range of bytes [begin, end]",
+          where);
 
   SafetensorsReader::Entry entry;
   entry.dtype = dtype.get<std::string>();
@@ -74,8 +74,7 @@ SafetensorsReader::Entry ParseEntry(const json& value, const std::string& where)
   bool overflow = false;
   // Zeros first: they make a product of any other sizes fit.
   if (std::count(entry.shape.begin(), entry.shape.end(), 0) > 0) bytes = 0;
-  for (const int64_t size : entry.shape)
-    if (bytes != 0) overflow = __builtin_mul_overflow(bytes, size, &bytes) || overflow;
+  for (const int64_t size : entry.shape) overflow = __builtin_mul_overflow(bytes, size, &bytes) || overflow;
   Require(!overflow, "{}: shape ({}) is larger than any file", where, fmt::join(entry.shape, ", "));
   Require(bytes == entry.end - entry.begin,
           "{}: shape ({}) of {} takes {} bytes, but data_offsets give it {}", where,

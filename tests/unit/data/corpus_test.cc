@@ -99,6 +99,7 @@ TEST_F(CorpusTest, JsonlLinesAreDocuments) {
   const auto corpus = Open(path);
   ASSERT_EQ(corpus->num_documents(), 4);
   EXPECT_EQ(Text(*corpus, 0), "ab");
+  EXPECT_EQ(Labels(*corpus, 0), (Ids{'a', 'b'}));
   EXPECT_EQ(Tokens(*corpus, 1), (Ids{1, 2, 3}));
   EXPECT_EQ(Labels(*corpus, 1), (Ids{kNone, 9, 3}));
   EXPECT_EQ(Tokens(*corpus, 2), (Ids{4, 5}));
@@ -112,6 +113,10 @@ TEST_F(CorpusTest, JsonlLinesAreDocuments) {
   Ids part(2);
   corpus->ReadLabels(1, 1, part);
   EXPECT_EQ(part, (Ids{9, 3}));
+  corpus->ReadTokens(1, 1, part);
+  EXPECT_EQ(part, (Ids{2, 3}));
+  corpus->ReadLabels(2, 1, std::span(part).first(1));
+  EXPECT_EQ(part[0], 5);
 }
 
 TEST_F(CorpusTest, AFolderIsReadInByteOrderOfPaths) {

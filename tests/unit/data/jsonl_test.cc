@@ -21,6 +21,11 @@ TEST(Jsonl, Text) {
   EXPECT_EQ(Parse(R"({"text": ""})").text, "");
 }
 
+TEST(Jsonl, EqualKeysOfDifferentObjectsAreNoRepetition) {
+  EXPECT_EQ(Parse(R"({"a": {"x": 1, "y": {"x": 2}}, "b": [{"x": 1}, {"x": 2}], "x": {}, "text": "t"})").text,
+            "t");
+}
+
 TEST(Jsonl, Ids) {
   const JsonlDocument document = Parse(R"({"input_ids": [0, 99, 5], "attention_mask": [1, 1, 1]})");
   EXPECT_FALSE(document.text.has_value());
@@ -45,18 +50,18 @@ struct BadLine {
 
 TEST(Jsonl, BadLinesAreRefusedWithPlaceAndCause) {
   const BadLine cases[] = {
-      {R"({"text": "a")", {"invalid JSON", "column"}},
-      {R"({"text": "a"} x)", {"invalid JSON"}},
-      {"{\"text\": \"\xff\"}", {"invalid JSON", "UTF-8"}},
-      {"{\"text\": \"\xc3\"}", {"invalid JSON", "UTF-8"}},
-      {"{\"text\": \"\xed\xa0\x80\"}", {"invalid JSON", "UTF-8"}},
-      {R"({"text": "\ud800"})", {"invalid JSON"}},
-      {R"({"text": "a", "n": NaN})", {"invalid JSON"}},
-      {R"({"text": "a", "n": 1e999})", {"invalid JSON", "1e999"}},
+      {R"({"text": "a")", {"not valid JSON", "column"}},
+      {R"({"text": "a"} x)", {"not valid JSON"}},
+      {"{\"text\": \"\xff\"}", {"not valid JSON", "UTF-8"}},
+      {"{\"text\": \"\xc3\"}", {"not valid JSON", "UTF-8"}},
+      {"{\"text\": \"\xed\xa0\x80\"}", {"not valid JSON", "UTF-8"}},
+      {R"({"text": "\ud800"})", {"not valid JSON"}},
+      {R"({"text": "a", "n": NaN})", {"not valid JSON"}},
+      {R"({"text": "a", "n": 1e999})", {"not valid JSON", "1e999"}},
       {R"(["a"])", {R"(["a"])", "object"}},
       {R"("text")", {"object"}},
-      {R"({"text": "a", "text": "a"})", {"\"text\"", "twice"}},
-      {R"({"text": "a", "meta": {"x": 1, "x": 1}})", {"\"x\"", "twice"}},
+      {R"({"text": "a", "text": "a"})", {"'text'", "twice"}},
+      {R"({"text": "a", "meta": {"x": 1, "x": 1}})", {"'x'", "twice"}},
       {R"({"text": "a", "input_ids": [1]})", {"both \"text\" and \"input_ids\""}},
       {R"({"content": "a"})", {"neither \"text\" nor \"input_ids\""}},
       {R"({"text": 3})", {"\"text\" is 3", "string"}},

@@ -385,7 +385,7 @@ TEST_F(CheckpointTest, BrokenStateIsRefused) {
   expect(state, {"opt_type null"});
   expect(nlohmann::json::array(), {"object"});
   WriteText(path, "{\"step\": 1, \"step\": 1}");
-  ExpectError({path, "\"step\"", "twice"}, [&] { LoadBits(directory); });
+  ExpectError({path, "'step'", "twice"}, [&] { LoadBits(directory); });
 }
 
 TEST_F(CheckpointTest, AnotherModelIsRefused) {

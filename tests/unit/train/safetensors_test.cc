@@ -125,6 +125,13 @@ TEST_F(SafetensorsTest, ShardsAreFilledInOrder) {
   }
   EXPECT_EQ(files.Names(), (std::vector<std::string>{"t0", "t1", "t2", "t3", "t4"}));
 
+  // No shard is empty, also where the first tensor is larger than one may be.
+  std::swap(all[0], all[2]);
+  WriteSafetensors(directory_.path(), "first", AsTensors(all), DType::kFloat32, 12);
+  EXPECT_TRUE(fs::exists(directory_ / "first-00003-of-00003.safetensors"));
+  EXPECT_EQ(Read(SafetensorsDirectory(directory_.path(), "first"), "t2", {4}),
+            (std::vector<float>{3, 4, 5, 6}));
+
   WriteSafetensors(directory_.path(), "one", AsTensors(all), DType::kFloat32, 40);
   EXPECT_TRUE(fs::exists(directory_ / "one.safetensors"));
   WriteSafetensors(directory_.path(), "two", AsTensors(all), DType::kFloat32, 39);
@@ -177,11 +184,12 @@ TEST_F(SafetensorsTest, EveryHalf) {
 }
 
 TEST_F(SafetensorsTest, EmptyAndScalarTensors) {
-  const SafetensorsReader reader = Open(FileOf(R"({"empty":{"dtype":"F32","shape":[0,9223372036854775807,4],)"
-                                               R"("data_offsets":[0,0]},"scalar":{"dtype":"F32","shape":[],)"
-                                               R"("data_offsets":[0,4]},"end":{"dtype":"F64","shape":[0],)"
-                                               R"("data_offsets":[4,4]}}   )",
-                                               BytesOf(std::vector<float>{3})));
+  const SafetensorsReader reader = Open(FileOf(
+      R"({"z":{"dtype":"F32","shape":[0,9],"data_offsets":[0,0]},"empty":{"dtype":"F32","shape":[0,9223372036854775807,4],)"
+      R"("data_offsets":[0,0]},"scalar":{"dtype":"F32","shape":[],)"
+      R"("data_offsets":[0,4]},"end":{"dtype":"F64","shape":[0],)"
+      R"("data_offsets":[4,4]}}   )",
+      BytesOf(std::vector<float>{3})));
   EXPECT_EQ(Read(reader, "scalar", {}), std::vector<float>{3});
   EXPECT_EQ(Read(reader, "end", {0}), std::vector<float>{});
   EXPECT_TRUE(Open(FileOf("{}", "")).entries().empty());
@@ -209,9 +217,9 @@ TEST_F(SafetensorsTest, BadFilesAreRefusedByName) {
       {FileOf("", ""), {"'{'"}},
       {FileOf(" " + good, data), {"'{'"}},
       {FileOf("[]", ""), {"'{'"}},
-      {FileOf("{\"w\":", ""), {"header", "invalid JSON"}},
-      {FileOf("{}x", ""), {"header", "invalid JSON"}},
-      {FileOf("{\"\xff\":1}", ""), {"header", "invalid JSON"}},
+      {FileOf("{\"w\":", ""), {"header", "not valid JSON"}},
+      {FileOf("{}x", ""), {"header", "not valid JSON"}},
+      {FileOf("{\"\xff\":1}", ""), {"header", "not valid JSON"}},
       {FileOf(R"({"w":1})", ""), {"tensor 'w'", "dtype, shape and data_offsets"}},
       {FileOf(R"({"w":{"shape":[2],"data_offsets":[0,8]}})", data), {"tensor 'w'", "dtype"}},
       {FileOf(R"({"w":{"dtype":4,"shape":[2],"data_offsets":[0,8]}})", data), {"tensor 'w'", "dtype"}},
@@ -226,6 +234,7 @@ TEST_F(SafetensorsTest, BadFilesAreRefusedByName) {
       {FileOf(tensor(R"("shape":[2],"data_offsets":[8,0])"), data), {"tensor 'w'", "data_offsets"}},
       {FileOf(tensor(R"("shape":[2],"data_offsets":[-8,0])"), data), {"tensor 'w'", "data_offsets"}},
       {FileOf(tensor(R"("shape":[3],"data_offsets":[0,8])"), data), {"tensor 'w'", "12 bytes", "8"}},
+      {FileOf(tensor(R"("shape":[1],"data_offsets":[0,8])"), data), {"tensor 'w'", "4 bytes", "8"}},
       // 2^62 elements of 4 bytes are 2^64: 0 in 64 bits.
       {FileOf(tensor(R"("shape":[4611686018427387904],"data_offsets":[0,0])"), ""), {"tensor 'w'", "larger"}},
       {FileOf(tensor(R"("shape":[4294967296,4294967296],"data_offsets":[0,0])"), ""),
@@ -250,7 +259,7 @@ TEST_F(SafetensorsTest, BadFilesAreRefusedByName) {
       {FileOf(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"w":{"dtype":"U8","shape":[4],)"
               R"("data_offsets":[4,8]}})",
               data),
-       {"\"w\"", "twice"}},
+       {"'w'", "twice"}},
       {FileOf(R"({"__metadata__":3})", ""), {"__metadata__"}},
       {FileOf(R"({"__metadata__":{"a":3}})", ""), {"__metadata__", "'a'"}},
   };
@@ -272,7 +281,7 @@ TEST_F(SafetensorsTest, MutatedFilesNeverCrash) {
   std::mt19937 random(4);
   const std::string digits = "0123456789[]{},:\"-e. FB";
   int num_loaded = 0, num_refused = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < 500; ++round) {
     std::string file = good;
     for (uint64_t edits = 1 + random() % 3; edits > 0; --edits) {
       const size_t at = random() % (random() % 8 == 0 ? std::min<size_t>(8, file.size())
@@ -321,8 +330,8 @@ TEST_F(SafetensorsTest, MutatedFilesNeverCrash) {
       ++num_refused;
     }
   }
-  EXPECT_GT(num_loaded, 10);  // edits of names and padding
-  EXPECT_GT(num_refused, 500);
+  EXPECT_GT(num_loaded, 5);  // edits of names and padding
+  EXPECT_GT(num_refused, 300);
 }
 
 TEST_F(SafetensorsTest, TruncationAtEveryByteIsRefused) {
@@ -371,7 +380,7 @@ TEST_F(SafetensorsTest, DirectoriesThatAreNotWhole) {
   with("\"t0\": \"model-00001", "\"t0\": \"../x/model-00001");
   ExpectError({"index.json", "'t0'", "folder"}, open);
   with("\"t0\": \"model-00001", "\"t1\": \"model-00001");
-  ExpectError({"index.json", "\"t1\"", "twice"}, open);
+  ExpectError({"index.json", "'t1'", "twice"}, open);
   with("\"weight_map\"", "\"weights\"");
   ExpectError({"index.json", "weight_map"}, open);
   with("{", "");
@@ -384,7 +393,7 @@ TEST_F(SafetensorsTest, DirectoriesThatAreNotWhole) {
   fs::copy(first, second);
   ExpectError({"index.json", "'t1'", second}, open);
   with("\"t1\"", "\"t0\"");
-  ExpectError({"\"t0\"", "twice"}, open);
+  ExpectError({"'t0'", "twice"}, open);
   WriteText(second, FileOf(R"({"t0":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                            R"("t1":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                            "12"));
