@@ -83,7 +83,7 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
 TEST_P(DryTest, TakesTheSameMemoryAndCountsTheSameProducts) {
   for (const int threads : {1, 2}) {
     for (const int64_t tokens : {1, 70, 300}) {
-      const auto real = Make(threads), dry = cpu::MakeDryBackend(target(), threads);
+      const auto real = Make(threads), dry = MakeDry(threads);
       CallEverything(*real, dtype(), tokens);
       CallEverything(*dry, dtype(), tokens);
       EXPECT_EQ(real->arena().peak_bytes(), dry->arena().peak_bytes());
@@ -98,7 +98,7 @@ TEST_P(DryTest, TakesTheSameMemoryAndCountsTheSameProducts) {
 // Each operation's own workspace, which the peak of a whole step might hide.
 TEST_P(DryTest, EachWorkspaceIsTheSame) {
   const auto peak = [&](bool dry, const auto& run) {
-    const auto backend = dry ? cpu::MakeDryBackend(target(), 2) : Make(2);
+    const auto backend = dry ? MakeDry(2) : Make(2);
     const int64_t rows = 300, width = 50;
     const DType f32 = DType::kFloat32;
     Arena operands(dry ? Arena::Mode::kMeasure : Arena::Mode::kReal);
@@ -158,7 +158,7 @@ TEST(BackendTest, WaitingIsAccountedFor) {
   EXPECT_GT(backend->wait_seconds(), 0.01);
   const double before = backend->wait_seconds();
   EventSource failed;
-  failed.Fail(std::make_exception_ptr(Error("the disk is full")));
+  failed.Fail([] { throw Error("the disk is full"); });
   EXPECT_THROW(backend->Wait(failed.event()), Error);
   EXPECT_EQ(backend->wait_seconds(), before);
 }

@@ -107,7 +107,7 @@ TEST_P(OptimizerTest, SumOfSquares) {
 TEST(NormTest, ManySmallGradients) {
   constexpr int64_t kPiece = 1'024'000, kElements = 102'400'000;
   const Repeated ones(std::vector<float>(kPiece, 1), kElements / kPiece);
-  const auto backend = MakeCpuBackend(2);
+  const auto backend = MakeCpuBackend(kMostThreads);
   EXPECT_EQ(backend->SumOfSquares(Tensor(ones.data(), DType::kFloat32, {kElements})), 1.0 * kElements);
   const Repeated small(std::vector<float>(kPiece, 1e-4f), kElements / kPiece);
   EXPECT_NEAR(std::sqrt(backend->SumOfSquares(Tensor(small.data(), DType::kFloat32, {100'000'000}))), 1,
