@@ -82,23 +82,23 @@ class ThreadComm final : public Comm {
   std::map<std::vector<int>, int> num_subgroups_;  // that I have made, by their ranks
 };
 
-// The error to show of a job: the first, but anyone's own before a PeerFailed, which only tells of another's.
+// The errors of a job's ranks. All that may be shown are kept to the end: a rank may still look at its own.
 class FirstError {
  public:
   void Add(std::exception_ptr error, bool is_peers) {
     std::lock_guard lock(mutex_);
-    if (error_ && (is_peers || !is_peers_)) return;
-    error_ = std::move(error);
-    is_peers_ = is_peers;
+    std::exception_ptr& first = is_peers ? first_of_peer_ : first_own_;
+    if (!first) first = std::move(error);
   }
-  void Rethrow() {
-    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  // Anyone's own before a PeerFailed, which only tells of another's.
+  void Rethrow() const {
+    if (first_own_) std::rethrow_exception(first_own_);
+    if (first_of_peer_) std::rethrow_exception(first_of_peer_);
   }
 
  private:
   std::mutex mutex_;
-  std::exception_ptr error_;
-  bool is_peers_ = false;
+  std::exception_ptr first_own_, first_of_peer_;
 };
 
 }  // namespace

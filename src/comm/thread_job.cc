@@ -71,7 +71,7 @@ std::shared_ptr<ThreadJob::Group> ThreadJob::Subgroup(Group& parent, std::span<c
   std::unique_lock lock(mutex_);
   if (ended_) {
     WaitUntilQuiet(lock);
-    std::rethrow_exception(MakeError());
+    throw PeerFailed(reason_);
   }
   const std::pair key(std::vector<int>(ranks.begin(), ranks.end()), count);
   Group::Child& child = parent.children_[key];
@@ -93,7 +93,7 @@ Event ThreadJob::Post(Group& group, Channel channel, int me, std::span<const Pus
     std::unique_lock lock(mutex_);
     if (ended_) {
       WaitUntilQuiet(lock);
-      operation->source.Fail(MakeError());
+      operation->source.Fail(PeersFailure());
       return operation->source.event();
     }
     outstanding_.insert(operation);
@@ -115,9 +115,8 @@ Event ThreadJob::Post(Group& group, Channel channel, int me, std::span<const Pus
       Match(mailbox);
     }
   }
-  after.OnDone([job = shared_from_this(), operation](const std::exception_ptr& error) {
-    job->Begin(operation, error);
-  });
+  after.OnDone(
+      [job = shared_from_this(), operation](const Failure& failure) { job->Begin(operation, failure); });
   return operation->source.event();
 }
 
@@ -138,21 +137,20 @@ void ThreadJob::Match(Mailbox& mailbox) {
   }
 }
 
-// `after` has happened, or failed with `error`: then so does the operation, and nothing of it is ever
-// touched.
-void ThreadJob::Begin(const std::shared_ptr<Operation>& operation, const std::exception_ptr& error) {
+// `after` has happened. If it failed, so does the operation, and no memory it names is ever touched.
+void ThreadJob::Begin(const std::shared_ptr<Operation>& operation, const Failure& failure) {
   {
     std::lock_guard lock(mutex_);
     if (ended_) return;  // End has failed it, or will
-    if (!error) {
+    if (!failure) {
       operation->begun = true;
       for (const auto& transfer : operation->waiting) CountDown(transfer);
     }
     operation->waiting.clear();
-    if (!error && --operation->missing > 0) return;
+    if (!failure && --operation->missing > 0) return;
     outstanding_.erase(operation);
   }
-  operation->source.Fail(error);  // sets it where there is none
+  operation->source.Fail(failure);  // sets it where there is none
 }
 
 void ThreadJob::CountDown(const std::shared_ptr<Transfer>& transfer) {
@@ -235,7 +233,7 @@ void ThreadJob::End(const std::string& reason) {
     for (const auto& operation : failed) operation->waiting.clear();
   }
   // Only now, so that a rank that fails in turn finds its memory untouched.
-  for (const auto& operation : failed) operation->source.Fail(MakeError());
+  for (const auto& operation : failed) operation->source.Fail(PeersFailure());
 }
 
 // No transfer begins after the end, and one under way stops at its next step.
@@ -243,8 +241,8 @@ void ThreadJob::WaitUntilQuiet(std::unique_lock<std::mutex>& lock) {
   quiet_.wait(lock, [&] { return moving_ == 0; });
 }
 
-// A new one for each event: ranks that look at one exception together would have to be kept from destroying
-// it.
-std::exception_ptr ThreadJob::MakeError() const { return std::make_exception_ptr(PeerFailed(reason_)); }
+Failure ThreadJob::PeersFailure() const {
+  return [reason = reason_] { throw PeerFailed(reason); };
+}
 
 }  // namespace longspan

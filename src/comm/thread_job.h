@@ -77,11 +77,11 @@ class ThreadJob : public std::enable_shared_from_this<ThreadJob> {
   };
 
   void Match(Mailbox& mailbox);
-  void Begin(const std::shared_ptr<Operation>& operation, const std::exception_ptr& error);
+  void Begin(const std::shared_ptr<Operation>& operation, const Failure& failure);
   void CountDown(const std::shared_ptr<Transfer>& transfer);
   void Move(const Transfer& transfer) const;
   void WaitUntilQuiet(std::unique_lock<std::mutex>& lock);
-  std::exception_ptr MakeError() const;
+  Failure PeersFailure() const;
 
   std::mutex
       mutex_;  // guards everything here and below, also the insides of groups, operations and transfers

@@ -9,19 +9,25 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kCommitStep = int64_t{16} << 20;
-// Address space only. A real arena can't need more than a machine's memory; a measured one may describe any.
-constexpr int64_t kRealReservation = int64_t{1} << 40;
-constexpr int64_t kMeasureReservation = int64_t{1} << 45;
+// Address space only; a real arena can't need more than a machine's memory.
+constexpr int64_t kLargestReservation = int64_t{1} << 40;
 constexpr int64_t kSmallestReservation = int64_t{1} << 32;
+// A measured arena lies where no machine has memory: it may describe any size, and whoever touches it
+// crashes.
+constexpr int64_t kNowhere = int64_t{1} << 62;
 
 int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 
 }  // namespace
 
 Arena::Arena(Mode mode) : mode_(mode) {
+  if (mode == Mode::kMeasure) {
+    base_ = reinterpret_cast<char*>(kNowhere);
+    reserved_ = kNowhere;
+    return;
+  }
   // Where address space is limited (ulimit -v, sanitizers' shadow memory) a smaller reservation does as well.
-  for (int64_t size = mode == Mode::kReal ? kRealReservation : kMeasureReservation;
-       size >= kSmallestReservation; size /= 2) {
+  for (int64_t size = kLargestReservation; size >= kSmallestReservation; size /= 2) {
     void* base = mmap(nullptr, static_cast<size_t>(size), PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base != MAP_FAILED) {
@@ -34,7 +40,9 @@ Arena::Arena(Mode mode) : mode_(mode) {
               ExitCode::kResource);
 }
 
-Arena::~Arena() { munmap(base_, static_cast<size_t>(reserved_)); }
+Arena::~Arena() {
+  if (mode_ == Mode::kReal) munmap(base_, static_cast<size_t>(reserved_));
+}
 
 Tensor Arena::Allocate(std::string_view name, DType dtype, std::span<const int64_t> shape) {
   const int64_t bytes = RoundUp(Tensor(nullptr, dtype, shape).num_bytes(), kAlignment);

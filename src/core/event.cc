@@ -14,8 +14,8 @@ struct Event::State {
   std::atomic<bool> done{false};
   std::mutex mutex;
   std::condition_variable changed;
-  std::exception_ptr error;  // written before `done`
-  std::vector<std::function<void(const std::exception_ptr&)>> callbacks;
+  Failure failure;  // written before `done`
+  std::vector<std::function<void(const Failure&)>> callbacks;
 };
 
 bool Event::Done() const { return !state_ || state_->done.load(std::memory_order_acquire); }
@@ -28,10 +28,10 @@ void Event::Wait() const {
     std::unique_lock lock(state_->mutex);
     state_->changed.wait(lock, [&] { return Done(); });
   }
-  if (state_->error) std::rethrow_exception(state_->error);
+  if (state_->failure) state_->failure();
 }
 
-void Event::OnDone(std::function<void(const std::exception_ptr&)> callback) const {
+void Event::OnDone(std::function<void(const Failure&)> callback) const {
   if (!state_) return callback(nullptr);
   {
     std::lock_guard lock(state_->mutex);
@@ -40,24 +40,24 @@ void Event::OnDone(std::function<void(const std::exception_ptr&)> callback) cons
       return;
     }
   }
-  callback(state_->error);
+  callback(state_->failure);
 }
 
 EventSource::EventSource() : state_(std::make_shared<Event::State>()) {}
 
 void EventSource::Set() { Fail(nullptr); }
 
-void EventSource::Fail(std::exception_ptr error) {
+void EventSource::Fail(Failure failure) {
   decltype(state_->callbacks) callbacks;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->done.load(std::memory_order_relaxed)) return;
-    state_->error = std::move(error);
+    state_->failure = std::move(failure);
     state_->done.store(true, std::memory_order_release);
     callbacks.swap(state_->callbacks);
   }
   state_->changed.notify_all();
-  for (const auto& callback : callbacks) callback(state_->error);
+  for (const auto& callback : callbacks) callback(state_->failure);
 }
 
 }  // namespace longspan

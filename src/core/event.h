@@ -1,24 +1,26 @@
 // Event: something asynchronous that will have happened (a message, a copy, a disk write).
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <memory>
 
 namespace longspan {
+
+// Throws the error that made an event fail, a new one at each call, so that no two threads share an
+// exception. Empty: it didn't fail.
+using Failure = std::function<void()>;
 
 // A cheap handle; copies refer to the same happening. A default-made Event has already happened.
 class Event {
  public:
   Event() = default;
   bool Done() const;  // never blocks; true also after a failure
-  // Blocks until it has happened: spins for at most 50 µs, then sleeps. Rethrows what made it fail.
+  // Blocks until it has happened: spins for at most 50 µs, then sleeps. Throws what made it fail.
   // Code that computes waits through Backend::Wait, which also accounts for the time.
   void Wait() const;
-  // Calls `callback` once it has happened, with what made it fail or null: at once if that is so already,
-  // else in the thread that makes it happen. So a callback is short, takes no lock that may be held there,
-  // and doesn't throw.
-  void OnDone(std::function<void(const std::exception_ptr&)> callback) const;
+  // Calls `callback` once it has happened or failed: at once if that is so already, else in the thread that
+  // makes it happen. So a callback is short, takes no lock that may be held there, and doesn't throw.
+  void OnDone(std::function<void(const Failure&)> callback) const;
 
  private:
   friend class EventSource;
@@ -32,8 +34,8 @@ class EventSource {
  public:
   EventSource();
   Event event() const { return Event(state_); }
-  void Set();                           // happened
-  void Fail(std::exception_ptr error);  // will never happen; Wait rethrows. Ignored after Set or Fail.
+  void Set();                  // happened
+  void Fail(Failure failure);  // will never happen; Wait throws. Ignored after Set or Fail.
 
  private:
   std::shared_ptr<Event::State> state_;

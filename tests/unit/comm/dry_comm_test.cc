@@ -121,7 +121,7 @@ TEST(DryComm, AnOperationHappensWithWhatItComesAfter) {
   const std::unique_ptr<Comm> comm = MakeDryComm(0, 2);
   const Event sent = comm->Send(Tensor(nullptr, DType::kByte, {8}), 1, source.event());
   EXPECT_FALSE(sent.Done());
-  source.Fail(std::make_exception_ptr(std::runtime_error("")));
+  source.Fail([] { throw std::runtime_error(""); });
   EXPECT_THROW(sent.Wait(), std::runtime_error);
 }
 

@@ -286,6 +286,7 @@ TEST(ThreadComm, AnOperationWaitsForWhatItComesAfter) {
       comm.Barrier();  // both have posted
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       EXPECT_FALSE(event.Done());
+      comm.Barrier();  // both have looked
       if (comm.rank() == late) {
         value = comm.rank() == 0 ? 2 : -2;  // mine until I let it begin
         source.Set();

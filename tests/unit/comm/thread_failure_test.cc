@@ -232,7 +232,7 @@ TEST(ThreadFailure, AnOperationFailsWithWhatItComesAfter) {
                                 if (comm.rank() == 1) return comm.Recv(Int(value), 0).Wait();
                                 EventSource disk;
                                 const Event sent = comm.Send(Int(value), 1, disk.event());
-                                disk.Fail(std::make_exception_ptr(std::underflow_error("disk")));
+                                disk.Fail([] { throw std::underflow_error("disk"); });
                                 sent.Wait();
                               }),
                std::underflow_error);

@@ -12,14 +12,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::exception_ptr MakeError() { return std::make_exception_ptr(std::runtime_error("disk on fire")); }
+void DiskOnFire() { throw std::runtime_error("disk on fire"); }
 
 TEST(Event, ADefaultOneHasHappened) {
   const Event event;
   EXPECT_TRUE(event.Done());
   event.Wait();
   int calls = 0;
-  event.OnDone([&](const std::exception_ptr& error) { calls += error ? 100 : 1; });
+  event.OnDone([&](const Failure& failure) { calls += failure ? 100 : 1; });
   EXPECT_EQ(calls, 1);
 }
 
@@ -50,13 +50,13 @@ TEST(Event, WaitEndsWhenItHappensAndSeesWhatCameBefore) {
 TEST(Event, AFailureIsRethrownByEveryWait) {
   EventSource source;
   const Event event = source.event();
-  source.Fail(MakeError());
+  source.Fail(DiskOnFire);
   source.Set();  // too late
   EXPECT_TRUE(event.Done());
   for (int i = 0; i < 2; ++i) EXPECT_THROW(event.Wait(), std::runtime_error);
   EventSource set;
   set.Set();
-  set.Fail(MakeError());
+  set.Fail(DiskOnFire);
   set.event().Wait();
 }
 
@@ -65,14 +65,12 @@ TEST(Event, CallsBackOnceWithWhatMadeItFail) {
     EventSource source;
     int before = 0, after = 0;
     const auto count = [&](int& calls) {
-      return [&calls, fails](const std::exception_ptr& error) {
-        calls += (error != nullptr) == fails ? 1 : 100;
-      };
+      return [&calls, fails](const Failure& failure) { calls += (failure != nullptr) == fails ? 1 : 100; };
     };
     source.event().OnDone(count(before));
     source.event().OnDone(count(before));
     EXPECT_EQ(before, 0);
-    if (fails) source.Fail(MakeError());
+    if (fails) source.Fail(DiskOnFire);
     source.Set();
     source.event().OnDone(count(after));
     EXPECT_EQ(before, 2);
@@ -82,8 +80,8 @@ TEST(Event, CallsBackOnceWithWhatMadeItFail) {
 
 TEST(Event, ACallbackMayChainToAnotherEvent) {
   EventSource first, second;
-  first.event().OnDone([&](const std::exception_ptr& error) { second.Fail(error); });
-  first.Fail(MakeError());
+  first.event().OnDone([&](const Failure& failure) { second.Fail(failure); });
+  first.Fail(DiskOnFire);
   EXPECT_THROW(second.event().Wait(), std::runtime_error);
 }
 
