@@ -138,6 +138,16 @@ TEST_F(CommandLine, ARunIsReportedAndNotOverwritten) {
   ExpectRefused("train " + Quick(), 2, {"runs/a already has steps", "resume=auto"});
 }
 
+TEST_F(CommandLine, RunsWithoutANameDoNotMeet) {
+  std::string unnamed = Quick();
+  unnamed.replace(unnamed.find("run_name=a"), 10, "");
+  for (int i = 0; i < 4; ++i) {
+    const ProgramResult run = RunProgram("train " + unnamed);
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_ / "runs"), fs::directory_iterator()), 4);
+}
+
 TEST_F(CommandLine, CheckpointsThatAreDamaged) {
   const ProgramResult run = RunProgram("train " + Quick());
   ASSERT_EQ(run.exit_code, 0) << run.output;
