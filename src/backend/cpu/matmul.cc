@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <map>
+#include <mutex>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
 
@@ -41,6 +42,18 @@ Widened Widen(const MatmulArgs& args, const Tensor& workspace) {
 // One oneDNN primitive per shape. Its scratchpad is ours, so that a step's memory is all in the arena.
 class MatrixProducts::OneDnn {
  public:
+  // oneDNN picks its instructions itself. LONGSPAN_CPU_TARGET=avx2 must hold for it too, and that can be said
+  // only before its first use in the process.
+  OneDnn() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      if (ChooseTarget() == CpuTarget::kAvx2)
+        CHECK(set_max_cpu_isa(dnnl::cpu_isa::avx2) == dnnl::status::success);
+    });
+    engine_ = dnnl::engine(dnnl::engine::kind::cpu, 0);
+    stream_ = dnnl::stream(engine_);
+  }
+
   int64_t Scratchpad(const MatmulArgs& args) { return Find(args).scratchpad_bytes; }
 
   void Run(const MatmulArgs& args, void* scratchpad) {
@@ -93,8 +106,8 @@ class MatrixProducts::OneDnn {
     return entry;
   }
 
-  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream_{engine_};
+  dnnl::engine engine_;
+  dnnl::stream stream_;
   std::map<Key, Entry> entries_;
 };
 
