@@ -26,10 +26,8 @@ KvBlock AllocateBlock(Backend& backend, std::string_view name, const KvBlock& li
   return {k, v};
 }
 
-// A block that has to leave and one that has to arrive before both buffers may be used again.
-struct Passing {
-  std::array<Event, 4> events;
-};
+// A block that leaves and one that arrives: when all have happened, both buffers may be used again.
+using Passing = std::array<Event, 4>;
 
 class Ring final : public AttentionStrategy {
  public:
@@ -112,8 +110,8 @@ class Ring final : public AttentionStrategy {
             .scale = shards.scale};
   }
 
-  // Two blocks that the hops use in turn, as one is computed while the other travels; a ring of two ranks needs
-  // the first only, one rank none.
+  // Two blocks that the hops use in turn, as one is computed while the other travels; a ring of two ranks
+  // needs the first only, one rank none.
   std::array<KvBlock, 2> AllocatePair(Backend& backend, std::string_view name, const KvBlock& like,
                                       DType dtype) const {
     std::array<KvBlock, 2> pair;
@@ -125,12 +123,12 @@ class Ring final : public AttentionStrategy {
   // Begins to send `leaving` to the right and to receive `arriving` from the left.
   Passing Pass(const KvBlock& leaving, const KvBlock& arriving) {
     const int right = (comm_.rank() + 1) % hops_, left = (comm_.rank() + hops_ - 1) % hops_;
-    return {{comm_.Recv(arriving.k, left), comm_.Recv(arriving.v, left), comm_.Send(leaving.k, right),
-             comm_.Send(leaving.v, right)}};
+    return {comm_.Recv(arriving.k, left), comm_.Recv(arriving.v, left), comm_.Send(leaving.k, right),
+            comm_.Send(leaving.v, right)};
   }
 
   void Finish(Backend& backend, const Passing& passing) {
-    for (const Event& event : passing.events) backend.Wait(event);
+    for (const Event& event : passing) backend.Wait(event);
   }
 
   Comm& comm_;

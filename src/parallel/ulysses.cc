@@ -184,6 +184,7 @@ class Usp final : public AttentionStrategy {
  private:
   // What the inner strategy sees: ring member r holds the rows of its Ulysses group, and this rank some
   // heads.
+  // `inner` refers to the vectors beside it.
   struct Dealt {
     HeadExchange query, kv;
     std::vector<std::vector<Range>> ring_spans;
