@@ -48,8 +48,7 @@ LONGSPAN_INLINE float Exp(float x) {
   return x < kLowest ? 0.0f : (x > kHighest ? __builtin_inff() : value);
 }
 
-// ---------------------------------------------------------------------------------------------- sums and
-// casts
+// ---- Sums and casts ----
 
 template <class T>
 void Add(const T* x, T* y, int64_t n) {
@@ -76,8 +75,7 @@ double SumOfSquares(const float* x, int64_t n) {
   return sum;
 }
 
-// -----------------------------------------------------------------------------------------------------
-// RMSNorm
+// ---- RMSNorm ----
 
 template <class T>
 void RmsNorm(const T* x, const T* weight, float epsilon, T* y, int64_t rows, int64_t width) {
@@ -113,8 +111,7 @@ void RmsNormBackward(const T* x, const T* weight, float epsilon, const T* dy, T*
   }
 }
 
-// --------------------------------------------------------------------------------------------------------
-// RoPE
+// ---- RoPE ----
 
 template <class T>
 void Rope(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* fine, bool inverse) {
@@ -142,8 +139,7 @@ void Rope(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* 
   }
 }
 
-// ------------------------------------------------------------------------------------------------------
-// SwiGLU
+// ---- SwiGLU ----
 
 template <class T>
 void SwiGlu(const T* gate, const T* up, T* out, int64_t n) {
@@ -166,13 +162,20 @@ void SwiGluBackward(const T* gate, const T* up, const T* dout, T* dgate, T* dup,
   }
 }
 
-// ----------------------------------------------------------------------------------------------- cross
-// entropy
+// ---- Cross entropy ----
+
+// Floats as integers of the same order, and back. A compiler may reorder a maximum of integers, of floats not
+// (NaN).
+LONGSPAN_INLINE int32_t OrderOf(int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
 
 LogSumExp LogSumExpOf(const float* logits, int64_t n) {
-  float max = -__builtin_inff();
-#pragma omp simd reduction(max : max)
-  for (int64_t i = 0; i < n; ++i) max = max < logits[i] ? logits[i] : max;
+  int32_t highest = OrderOf(__builtin_bit_cast(int32_t, -__builtin_inff()));
+#pragma omp simd reduction(max : highest)
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t order = OrderOf(__builtin_bit_cast(int32_t, logits[i]));
+    highest = highest < order ? order : highest;
+  }
+  const float max = __builtin_bit_cast(float, OrderOf(highest));
   // In f64: equal terms rounded all the same way would add up to a visible error, and a confident row's small
   // ones would vanish beside its 1.
   double sum = 0;
@@ -187,8 +190,7 @@ void ScaledExp(const float* logits, float max, float factor, T* out, int64_t n) 
   for (int64_t i = 0; i < n; ++i) Store(Exp(logits[i] - max) * factor, out[i]);
 }
 
-// ---------------------------------------------------------------------------------------------------
-// optimizers
+// ---- Optimizers ----
 
 void AdamW(const AdamWFactors& factors, const float* grad, float* master, float* exp_avg, float* exp_avg_sq,
            int64_t n) {
