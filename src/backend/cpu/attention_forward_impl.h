@@ -169,6 +169,14 @@ void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float
     ForwardStrip(head, s, row, panels, num_panels, tiles);
 }
 
+// to[begin … begin + width) ← a row of the output panels / divisor.
+LONGSPAN_INLINE void StoreRow(const float* panels, int64_t width, float divisor, void* to, bool is_bf16,
+                              int64_t begin) {
+  for (int64_t i = 0; i < width; i += kLanes)
+    StoreTo(to, is_bf16, begin + i, Div(Load(panels + PanelOffset(i, kQueryBlockRows)), Set(divisor)),
+            Least(kLanes, width - i));
+}
+
 void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scratch) {
   const ForwardScratch s(head, scratch);
   for (int64_t r = 0; r < queries.num_rows; ++r) {
@@ -178,16 +186,13 @@ void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scrat
     if (!head.last) {
       head.state_max.data[row * head.state_max.stride] = max;
       head.state_sum.data[row * head.state_sum.stride] = sum;
-      float* to = head.state_out.data + row * head.state_out.stride;
-      for (int64_t e = 0; e < head.value_width; ++e) to[e] = from[PanelOffset(e, kQueryBlockRows)];
+      StoreRow(from, head.value_width, 1, head.state_out.data + row * head.state_out.stride, false, 0);
       continue;
     }
     const bool saw_nothing = max == kNegativeInfinity;
     head.lse.data[row * head.lse.stride] = saw_nothing ? kNegativeInfinity : max + __builtin_logf(sum);
     const float divisor = saw_nothing ? 1.0f : sum;  // out is 0 then
-    for (int64_t e = 0; e < head.value_width; ++e)
-      StoreScalar(head.out, head.out_is_bf16, row * head.out_stride + e,
-                  from[PanelOffset(e, kQueryBlockRows)] / divisor);
+    StoreRow(from, head.value_width, divisor, head.out, head.out_is_bf16, row * head.out_stride);
   }
 }
 

@@ -106,15 +106,18 @@ LONGSPAN_INLINE float ScalarFrom(const void* data, int64_t i) {
   }
 }
 
-LONGSPAN_INLINE void StoreScalar(void* data, bool is_bf16, int64_t i, float x) {
-  if (is_bf16) {  // to nearest even; NaN stays NaN
-    const uint32_t u = __builtin_bit_cast(uint32_t, x);
-    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    const uint32_t quiet = (u >> 16) | 0x40u;
-    static_cast<uint16_t*>(data)[i] =
-        static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+// to[i … i + n) ← x's first n lanes, n ≤ kLanes.
+LONGSPAN_INLINE void StoreTo(void* to, bool is_bf16, int64_t i, Vec x, int64_t n) {
+  float lanes[kLanes];
+  uint16_t halves[kLanes];
+  if (is_bf16) {
+    StoreBf16(n == kLanes ? static_cast<uint16_t*>(to) + i : halves, x);
+    if (n < kLanes)
+      for (int64_t j = 0; j < n; ++j) static_cast<uint16_t*>(to)[i + j] = halves[j];
   } else {
-    static_cast<float*>(data)[i] = x;
+    Store(n == kLanes ? static_cast<float*>(to) + i : lanes, x);
+    if (n < kLanes)
+      for (int64_t j = 0; j < n; ++j) static_cast<float*>(to)[i + j] = lanes[j];
   }
 }
 
@@ -139,7 +142,7 @@ LONGSPAN_INLINE void PackRow(const ConstRows& x, int64_t row, int64_t width, flo
 }
 
 LONGSPAN_INLINE void ClearRow(int64_t width, float* panels, int64_t rows) {
-  for (int64_t i = 0; i < RoundUp(width, 16); ++i) panels[PanelOffset(i, rows)] = 0;
+  for (int64_t i = 0; i < RoundUp(width, 16); i += kLanes) Store(panels + PanelOffset(i, rows), Set(0));
 }
 
 // Panels of `rows` rows from their row 0 on: the panel's keys, then zeros up to 64.
@@ -149,16 +152,57 @@ LONGSPAN_INLINE void PackKeyRows(const ConstRows& x, const KeyPanel& keys, int64
   for (int64_t j = keys.count; j < kPanelKeys; ++j) ClearRow(width, panels + j * kColumns, rows);
 }
 
+typedef float Quad __attribute__((vector_size(16)));
+
+template <bool kBf16>
+LONGSPAN_INLINE Quad LoadQuad(const void* data, int64_t i) {
+  Quad x;
+  if constexpr (kBf16) {
+    typedef uint16_t Halves __attribute__((vector_size(8)));
+    typedef uint32_t Bits __attribute__((vector_size(16)));
+    Halves halves;
+    __builtin_memcpy(&halves, static_cast<const uint16_t*>(data) + i, sizeof(halves));
+    const Bits bits = __builtin_convertvector(halves, Bits) << 16;
+    __builtin_memcpy(&x, &bits, sizeof(x));
+  } else {
+    __builtin_memcpy(&x, static_cast<const float*>(data) + i, sizeof(x));
+  }
+  return x;
+}
+
+LONGSPAN_INLINE void StoreQuad(float* to, Quad x) { __builtin_memcpy(to, &x, sizeof(x)); }
+
+// Four rows of x, x_stride apart, become four columns of `to`, whose rows are 64 apart.
+template <bool kBf16>
+LONGSPAN_INLINE void TransposeQuad(const void* x, int64_t begin, int64_t x_stride, float* to) {
+  const Quad a = LoadQuad<kBf16>(x, begin), b = LoadQuad<kBf16>(x, begin + x_stride);
+  const Quad c = LoadQuad<kBf16>(x, begin + 2 * x_stride), d = LoadQuad<kBf16>(x, begin + 3 * x_stride);
+  const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+             ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+             cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  StoreQuad(to, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+  StoreQuad(to + kPanelKeys, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+  StoreQuad(to + 2 * kPanelKeys, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+  StoreQuad(to + 3 * kPanelKeys, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
+}
+
 template <bool kBf16>
 void Transpose(const ConstRows& x, const KeyPanel& keys, int64_t width, float* transposed) {
   constexpr int64_t kBlock = 16;  // of columns: a cache line of each of 64 rows
+  const int64_t first = keys.row * x.stride;
   for (int64_t begin = 0; begin < width; begin += kBlock) {
     const int64_t end = Least(begin + kBlock, width);
-    for (int64_t j = 0; j < keys.count; ++j)
-      for (int64_t d = begin; d < end; ++d)
-        transposed[d * kPanelKeys + j] = ScalarFrom<kBf16>(x.data, (keys.row + j) * x.stride + d);
-    for (int64_t d = begin; d < end; ++d)
-      for (int64_t j = keys.count; j < kPanelKeys; ++j) transposed[d * kPanelKeys + j] = 0;
+    const int64_t whole_keys = keys.count / 4 * 4, whole_end = begin + (end - begin) / 4 * 4;
+    for (int64_t j = 0; j < whole_keys; j += 4)
+      for (int64_t d = begin; d < whole_end; d += 4)
+        TransposeQuad<kBf16>(x.data, first + j * x.stride + d, x.stride, transposed + d * kPanelKeys + j);
+    for (int64_t d = begin; d < end; ++d) {
+      float* row = transposed + d * kPanelKeys;
+      for (int64_t j = d < whole_end ? whole_keys : 0; j < keys.count; ++j)
+        row[j] = ScalarFrom<kBf16>(x.data, first + j * x.stride + d);
+      for (int64_t j = keys.count; j < kPanelKeys; ++j) row[j] = 0;
+    }
   }
 }
 

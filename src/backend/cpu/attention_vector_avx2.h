@@ -21,6 +21,19 @@ LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
+// Rounds to nearest even; NaN stays NaN.
+LONGSPAN_INLINE void StoreBf16(uint16_t* p, Vec x) {
+  const __m256i bits = _mm256_castps_si256(x), upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i quiet = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i result = _mm256_blendv_epi8(rounded, quiet, is_nan);
+  const __m128i halves =
+      _mm_packus_epi32(_mm256_castsi256_si128(result), _mm256_extracti128_si256(result, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), halves);
+}
 LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }

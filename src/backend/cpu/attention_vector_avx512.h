@@ -28,6 +28,16 @@ LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
+// Rounds to nearest even; NaN stays NaN.
+LONGSPAN_INLINE void StoreBf16(uint16_t* p, Vec x) {
+  const __m512i bits = _mm512_castps_si512(x), upper = _mm512_srli_epi32(bits, 16);
+  const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  const __m512i rounded =
+      _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __m512i result = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(result));
+}
 LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }

@@ -24,6 +24,14 @@ LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
   const BitsVec bits = {p[0], p[1], p[2], p[3]};
   return reinterpret_cast<Vec>(bits << 16);
 }
+// Rounds to nearest even; NaN stays NaN.
+LONGSPAN_INLINE void StoreBf16(uint16_t* p, Vec x) {
+  for (int i = 0; i < kLanes; ++i) {
+    const uint32_t bits = reinterpret_cast<BitsVec>(x)[i];
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, quiet = (bits >> 16) | 0x40u;
+    p[i] = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+  }
+}
 LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return a + b; }
 LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return a - b; }
 LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return a * b; }

@@ -332,14 +332,15 @@ Expected Reference(const Problem& p) {
   return e;
 }
 
-// |got − want| ≤ tolerance · (1 + |want|) everywhere; infinities equal.
+// |got − want| ≤ tolerance · (1 + |want|) + rounding · |want| everywhere; infinities equal.
 void ExpectNear(const char* what, const Floats& got, const std::vector<double>& want, double tolerance,
-                double offset = 0) {
+                double rounding = 0, double offset = 0) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const double expected = want[i] + offset;
     if (static_cast<double>(got[i]) == expected) continue;
-    ASSERT_LE(std::abs(static_cast<double>(got[i]) - expected), tolerance * (1 + std::abs(expected)))
+    ASSERT_LE(std::abs(static_cast<double>(got[i]) - expected),
+              tolerance * (1 + std::abs(expected)) + rounding * std::abs(expected))
         << what << "[" << i << "] is " << got[i] << ", not " << expected;
   }
 }
@@ -349,12 +350,12 @@ void ExpectMatches(const Problem& p, Plan plan, const Expected& e) {
   // An output rounded to bf16 would spoil delta; the kernel is to be tested, not that rounding.
   if (is_bf16) plan.delta = e.delta;
   const Result got = Compute(p, plan);
-  const double f32 = 1e-5;
-  ExpectNear("out", got.out, e.forward.out, is_bf16 ? 1.0 / 256 : f32);
+  const double f32 = 1e-5, initial = static_cast<double>(plan.initial_gradient);
+  ExpectNear("out", got.out, e.forward.out, f32, is_bf16 ? 1.0 / 256 : 0);
   ExpectNear("lse", got.lse, e.forward.lse, f32);
-  ExpectNear("dq", got.dq, e.gradients.dq, f32, static_cast<double>(plan.initial_gradient));
-  ExpectNear("dk", got.dk, e.gradients.dk, f32, static_cast<double>(plan.initial_gradient));
-  ExpectNear("dv", got.dv, e.gradients.dv, f32, static_cast<double>(plan.initial_gradient));
+  ExpectNear("dq", got.dq, e.gradients.dq, f32, 0, initial);
+  ExpectNear("dk", got.dk, e.gradients.dk, f32, 0, initial);
+  ExpectNear("dv", got.dv, e.gradients.dv, f32, 0, initial);
 }
 
 std::vector<MaskSpec> SmallMasks() {
@@ -503,6 +504,24 @@ TEST(Attention, BitsDependNeitherOnTheRunNorOnTheThreads) {
     for (const int threads : {1, 2, 2, 5}) {
       plan.num_threads = std::min(kMostThreads, threads);
       ExpectSameBits(once, Compute(p, plan));
+    }
+  }
+}
+
+TEST(Attention, BFloat16ComputesAsFloat32AndRoundsTheOutput) {
+  Random random(15);
+  for (const int64_t width : {7, 20, 64}) {
+    const Problem narrow = MakeProblem(150, EvenHeads(2, 1), width, width, DType::kBFloat16,
+                                       MakeMask({.kind = MaskKind::kCausal}, Packed(150, random)), random);
+    Problem wide = narrow;
+    wide.dtype = DType::kFloat32;
+    for (const CpuTarget target : TargetsHere()) {
+      Plan plan = Whole(narrow, target);
+      plan.delta.assign(300, 0.125);
+      const Result a = Compute(narrow, plan);
+      Result b = Compute(wide, plan);
+      for (float& x : b.out) x = static_cast<float>(BFloat16(x));
+      ExpectSameBits(a, b);
     }
   }
 }
