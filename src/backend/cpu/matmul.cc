@@ -44,7 +44,7 @@ class MatrixProducts::OneDnn {
  public:
   // oneDNN picks its instructions itself. LONGSPAN_CPU_TARGET=avx2 must hold for it too, and that can be said
   // only before its first use in the process.
-  OneDnn() {
+  explicit OneDnn(int num_threads) : num_threads_(num_threads) {
     static std::once_flag once;
     std::call_once(once, [] {
       if (ChooseTarget() == CpuTarget::kAvx2)
@@ -77,6 +77,7 @@ class MatrixProducts::OneDnn {
   };
 
   const Entry& Find(const MatmulArgs& args) {
+    omp_set_num_threads(num_threads_);  // of this thread's regions alone; oneDNN plans for as many
     const auto [m, n, k] = shapes::CheckMatmul(args);
     const Key key{
         m, n, k, args.a.dtype(), args.c.dtype(), args.transpose_a, args.transpose_b, args.accumulate};
@@ -106,6 +107,7 @@ class MatrixProducts::OneDnn {
     return entry;
   }
 
+  int num_threads_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::map<Key, Entry> entries_;
@@ -113,7 +115,7 @@ class MatrixProducts::OneDnn {
 
 MatrixProducts::MatrixProducts(CpuTarget target, int num_threads)
     : target_(target), num_threads_(num_threads) {
-  if (target != CpuTarget::kScalar) one_dnn_ = std::make_unique<OneDnn>();
+  if (target != CpuTarget::kScalar) one_dnn_ = std::make_unique<OneDnn>(num_threads);
 }
 
 MatrixProducts::~MatrixProducts() = default;
@@ -126,7 +128,6 @@ int64_t MatrixProducts::Workspace(const MatmulArgs& args) {
   const auto [m, n, k] = shapes::CheckMatmul(args);
   if (m == 0 || n == 0 || k == 0) return 0;
   if (target_ == CpuTarget::kScalar) return PlainMatmulWorkspace(args);
-  omp_set_num_threads(num_threads_);  // of this thread's regions alone; oneDNN plans for as many
   if (!NeedsWidening(args)) return one_dnn_->Scratchpad(args);
   const Widened wide = Widen(args, Tensor());
   return wide.operand_bytes + one_dnn_->Scratchpad(wide.args);
@@ -141,7 +142,6 @@ void MatrixProducts::Run(const MatmulArgs& args, Tensor workspace) {
     return;
   }
   if (target_ == CpuTarget::kScalar) return PlainMatmul(num_threads_, args, workspace);
-  omp_set_num_threads(num_threads_);
   if (!NeedsWidening(args)) return one_dnn_->Run(args, workspace.raw());
   const Widened wide = Widen(args, workspace);
   Cast(threads, args.a, wide.args.a);

@@ -121,6 +121,11 @@ TEST(LossSumTest, ManyLossesSumExactly) {
                           ->CrossEntropy(Tensor(logits.data(), DType::kFloat32, {kRows, 2}),
                                          Tensor(targets.data(), DType::kInt32, {kRows}));
   EXPECT_EQ(loss, 64.0 * kRows);
+  // Losses that are no short binary number keep all digits of f64.
+  const Untouched zeros(kPiece * 2 * 4);
+  const double even = MakeCpuBackend(1)->CrossEntropy(Tensor(zeros.data(), DType::kFloat32, {kPiece, 2}),
+                                                      Tensor(targets.data(), DType::kInt32, {kPiece}));
+  EXPECT_NEAR(even / (std::log(2.0) * kPiece), 1, 1e-11);
 }
 
 // Only the last row of 225,304 × 9,728 logits has a target; its logits are all that is read.
