@@ -124,9 +124,8 @@ void LoadedCorpus::AddBytes(std::string_view text, int64_t line) {
 
 void LoadedCorpus::RequireVocabulary(int64_t line) const {
   Require(tokenizer_.vocab_size() <= vocab_size_,
-          "{}: text becomes ids from 0 to {}, but the model's vocab_size is {}; give `input_ids`, or a model "
-          "with "
-          "vocab_size of at least {}",
+          "{}: text becomes ids from 0 to {}, but the model's vocab_size is {}; give `input_ids`, or a "
+          "model with vocab_size of at least {}",
           Where(line), tokenizer_.vocab_size() - 1, vocab_size_, tokenizer_.vocab_size());
 }
 

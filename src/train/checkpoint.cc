@@ -121,6 +121,8 @@ void MoveInPlace(const fs::path& from, const fs::path& to) {
   fs::rename(to, aside, error);
   RequireDone(error, "replace", to);
   fs::rename(from, to, error);
+  std::error_code ignored;  // the first one is what is said
+  if (error) fs::rename(aside, to, ignored);
   RequireDone(error, "replace", to);
 }
 
@@ -161,9 +163,8 @@ CheckpointState ReadState(const std::string& path, const std::string& wanted_opt
           kStateVersion);
   const std::string optimizer = state.value("optimizer", json()).dump();
   Require(optimizer == json(wanted_optimizer).dump(),
-          "{}: saved by a run with opt_type {}, but this run has opt_type \"{}\"; resume with the same, or "
-          "start from "
-          "the weights alone (model_path)",
+          "{}: saved by a run with opt_type {}, but this run has opt_type \"{}\"; resume with "
+          "the same, or start from the weights alone (model_path)",
           path, optimizer, wanted_optimizer);
   Require(state.contains("reader") && state["reader"].is_object(), "{}: \"reader\" is missing", path);
   const json& reader = state["reader"];
@@ -255,9 +256,8 @@ void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
   CHECK(embedding != tensors.end());
   if (tied && !files.Has(kEmbeddingName) && files.Has(kHeadName)) embedding->name = kHeadName;
 
-  CheckTensors(files, tensors, directory, [&](const std::string& name) {
-    return name.ends_with(kNoWeight) || (tied && name == kHeadName);
-  });
+  CheckTensors(files, tensors, directory,
+               [&](const std::string& name) { return name.ends_with(kNoWeight) || name == kHeadName; });
   if (tied && files.Has(kHeadName) && files.Has(kEmbeddingName)) {
     files.Check(kHeadName, embedding->shape);
     Require(

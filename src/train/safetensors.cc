@@ -3,12 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <limits>
-#include <set>
+#include <utility>
 
 #include "core/check.h"
 #include "data/json.h"
@@ -27,22 +27,9 @@ struct StoredType {
   std::string_view name;
   int64_t bytes;
 };
-constexpr std::array<StoredType, 16> kStoredTypes = {{{"BOOL", 1},
-                                                      {"U8", 1},
-                                                      {"I8", 1},
-                                                      {"F8_E4M3", 1},
-                                                      {"F8_E5M2", 1},
-                                                      {"U16", 2},
-                                                      {"I16", 2},
-                                                      {"F16", 2},
-                                                      {"BF16", 2},
-                                                      {"U32", 4},
-                                                      {"I32", 4},
-                                                      {"F32", 4},
-                                                      {"U64", 8},
-                                                      {"I64", 8},
-                                                      {"F64", 8},
-                                                      {"C64", 8}}};
+constexpr StoredType kStoredTypes[] = {
+    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2}, {"F16", 2},
+    {"BF16", 2}, {"U32", 4}, {"I32", 4}, {"F32", 4},     {"U64", 8},     {"I64", 8}, {"F64", 8}, {"C64", 8}};
 
 bool IsWhole(const json& value) {
   return value.is_number_unsigned() &&
@@ -67,9 +54,9 @@ SafetensorsReader::Entry ParseEntry(const json& value, const std::string& where)
   entry.shape = shape.get<std::vector<int64_t>>();
   entry.begin = offsets[0].get<int64_t>();
   entry.end = offsets[1].get<int64_t>();
-  const auto type = std::find_if(kStoredTypes.begin(), kStoredTypes.end(),
+  const auto type = std::find_if(std::begin(kStoredTypes), std::end(kStoredTypes),
                                  [&](const StoredType& t) { return t.name == entry.dtype; });
-  Require(type != kStoredTypes.end(), "{}: unknown dtype {}", where, dtype.dump());
+  Require(type != std::end(kStoredTypes), "{}: unknown dtype {}", where, dtype.dump());
   int64_t bytes = type->bytes;
   bool overflow = false;
   // Zeros first: they make a product of any other sizes fit.

@@ -1,6 +1,7 @@
 #include <algorithm>
-#include <cstring>
+#include <functional>
 #include <numeric>
+#include <span>
 
 #include "core/check.h"
 #include "data/json.h"

@@ -184,12 +184,12 @@ TEST_F(SafetensorsTest, EveryHalf) {
 }
 
 TEST_F(SafetensorsTest, EmptyAndScalarTensors) {
-  const SafetensorsReader reader = Open(FileOf(
-      R"({"z":{"dtype":"F32","shape":[0,9],"data_offsets":[0,0]},"empty":{"dtype":"F32","shape":[0,9223372036854775807,4],)"
-      R"("data_offsets":[0,0]},"scalar":{"dtype":"F32","shape":[],)"
-      R"("data_offsets":[0,4]},"end":{"dtype":"F64","shape":[0],)"
-      R"("data_offsets":[4,4]}}   )",
-      BytesOf(std::vector<float>{3})));
+  const SafetensorsReader reader = Open(FileOf(R"({"z":{"dtype":"F32","shape":[0,9],"data_offsets":[0,0]},)"
+                                               R"("empty":{"dtype":"F32","shape":[0,9223372036854775807,4],)"
+                                               R"("data_offsets":[0,0]},"scalar":{"dtype":"F32","shape":[],)"
+                                               R"("data_offsets":[0,4]},"end":{"dtype":"F64","shape":[0],)"
+                                               R"("data_offsets":[4,4]}}   )",
+                                               BytesOf(std::vector<float>{3})));
   EXPECT_EQ(Read(reader, "scalar", {}), std::vector<float>{3});
   EXPECT_EQ(Read(reader, "end", {0}), std::vector<float>{});
   EXPECT_TRUE(Open(FileOf("{}", "")).entries().empty());
