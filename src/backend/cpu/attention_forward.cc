@@ -49,21 +49,6 @@ std::vector<int64_t> ReachedPanels(std::span<const Reach> reaches, int64_t num_p
 
 }  // namespace
 
-void CheckAttention(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v) {
-  CHECK(call.mask != nullptr);
-  CHECK(q.rank() == 3 && k.rank() == 3 && v.rank() == 3);
-  CHECK(q.dtype() == DType::kFloat32 || q.dtype() == DType::kBFloat16);
-  CHECK(k.dtype() == q.dtype() && v.dtype() == q.dtype());
-  CHECK(k.dim(0) == v.dim(0) && k.dim(1) == v.dim(1) && q.dim(2) == k.dim(2));
-  CHECK(static_cast<int64_t>(call.kv_of.size()) == q.dim(1));
-  const auto rows = [](std::span<const Range> spans) {
-    int64_t sum = 0;
-    for (const Range& span : spans) sum += span.size();
-    return sum;
-  };
-  CHECK(rows(call.query_spans) == q.dim(0) && rows(call.key_spans) == k.dim(0));
-}
-
 int64_t AttentionForwardWorkspace(const AttentionCall& call, const Tensor& q, const Tensor& k,
                                   const Tensor& v, CpuTarget target, int num_threads) {
   CheckAttention(call, q, k, v);

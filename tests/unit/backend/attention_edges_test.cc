@@ -1,0 +1,271 @@
+// The attention kernels at the edges: rows without keys, extreme scores, carried state, far offsets.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "unit/backend/attention_problem.h"
+
+namespace longspan::cpu {
+namespace {
+
+// ------------------------------------------------------------------------------------- rows that see nothing
+
+TEST(Attention, RowsThatSeeNothingAreZeroAndAddNothing) {
+  Random random(7);
+  constexpr int64_t kLength = 150;
+  const std::vector<Range> documents = {{3, 50}, {60, 140}};
+  const auto padding = [](int64_t row) { return row < 3 || (row >= 50 && row < 60) || row >= 140; };
+  Problem p = MakeProblem(kLength, EvenHeads(2, 1), 24, 24, DType::kFloat32,
+                          MakeMask({.kind = MaskKind::kFull}, documents), random);
+  const Expected e = Reference(p);
+  for (const CpuTarget target : TargetsHere()) {
+    for (const int64_t calls : {1, 3}) {
+      Plan plan = Whole(p, target);
+      plan.key_spans = Deal(Stripes(kLength, random), calls);
+      plan.initial_gradient = 0.25f;
+      ExpectMatches(p, plan, e);
+      const Result got = Compute(p, plan);
+      for (int64_t row = 0; row < kLength; ++row) {
+        if (!padding(row)) continue;
+        for (const float x : RowOf(got.out, row, kLength)) ASSERT_EQ(x, 0.0f);
+        for (const float x : RowOf(got.lse, row, kLength)) ASSERT_EQ(x, -kInfinity);
+        for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
+          for (const float x : RowOf(*gradient, row, kLength)) ASSERT_EQ(x, 0.25f);
+      }
+      // Whatever padding holds as a query.
+      Problem wild = p;
+      for (int64_t row = 0; row < kLength; ++row) {
+        if (!padding(row)) continue;
+        for (Floats* x : {&wild.q, &wild.dout})
+          std::ranges::fill(
+              std::span(*x).subspan(static_cast<size_t>(row) * x->size() / kLength, x->size() / kLength),
+              kInfinity);
+      }
+      ExpectSameBits(got, Compute(wild, plan));
+    }
+  }
+}
+
+TEST(Attention, NothingAtAllToSee) {
+  Random random(8);
+  for (const CpuTarget target : TargetsHere()) {
+    Problem p = MakeProblem(10, EvenHeads(2, 1), 16, 16, DType::kFloat32, Mask(), random);
+    Plan plan = Whole(p, target);
+    for (const std::vector<std::vector<Range>>& key_spans :
+         {std::vector<std::vector<Range>>{{{0, 10}}}, {{}, {{0, 10}}, {}}, {{}}}) {
+      plan.key_spans = key_spans;
+      const Result got = Compute(p, plan);
+      for (const float x : got.out) EXPECT_EQ(x, 0.0f);
+      for (const float x : got.lse) EXPECT_EQ(x, -kInfinity);
+      for (const float x : got.dq) EXPECT_EQ(x, 0.0f);
+    }
+    plan.query_spans = {};  // a rank without rows
+    plan.key_spans = {{{0, 10}}};
+    const Result got = Compute(p, plan);
+    for (const float x : got.dk) EXPECT_EQ(x, 0.0f);
+  }
+}
+
+// ------------------------------------------------------------------------------------------ numbers at the
+// edge
+
+Problem Causal(int64_t length, int64_t width, DType dtype, Random& random) {
+  return MakeProblem(length, EvenHeads(2, 1), width, width, dtype,
+                     MakeMask({.kind = MaskKind::kCausal}, std::vector<Range>{{0, length}}), random);
+}
+
+TEST(Attention, WindowOfOneReturnsItsValueExactly) {
+  Random random(9);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Problem p = Causal(150, 64, dtype, random);
+    p.mask = MakeMask({.kind = MaskKind::kSlidingWindow, .window = 1}, std::vector<Range>{{0, 150}});
+    for (float& x : p.q) x *= 512;
+    for (const CpuTarget target : TargetsHere()) {
+      const Result got = Compute(p, Whole(p, target));
+      for (int64_t row = 0; row < 150; ++row)
+        for (int64_t i = 0; i < 128; ++i)
+          ASSERT_EQ(got.out[static_cast<size_t>(row * 128 + i)], p.v[static_cast<size_t>(row * 64 + i % 64)]);
+    }
+  }
+}
+
+// Keys all the same: every row is the mean of the values that it sees.
+TEST(Attention, EqualScoresGiveTheMean) {
+  Random random(10);
+  for (const float score : {0.0f, 3.0f, -1e5f, 1e5f}) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      Problem p = Causal(600, 16, dtype, random);
+      p.scale = 1;
+      std::ranges::fill(p.q, 1.0f);
+      std::ranges::fill(p.k, static_cast<float>(BFloat16(score)) / 16);
+      for (const CpuTarget target : TargetsHere()) {
+        Plan plan = Whole(p, target);
+        plan.key_spans = Deal(Zigzag(600), 2);
+        const Result got = Compute(p, plan);
+        for (int64_t e = 0; e < 16; ++e) {
+          double sum = 0, magnitude = 0;
+          for (int64_t row = 0; row < 600; ++row) {
+            sum += static_cast<double>(p.v[static_cast<size_t>(row * 16 + e)]);
+            magnitude += std::abs(static_cast<double>(p.v[static_cast<size_t>(row * 16 + e)]));
+            const double want = sum / static_cast<double>(row + 1);
+            const double rounding = dtype == DType::kBFloat16 ? std::abs(want) / 256 : 0;
+            ASSERT_NEAR(static_cast<double>(got.out[static_cast<size_t>(row * 32 + e)]), want,
+                        rounding + 2e-6 * magnitude / static_cast<double>(row + 1));
+          }
+        }
+        for (int64_t row = 0; row < 600; ++row) {
+          const double want = static_cast<double>(static_cast<float>(BFloat16(score))) +
+                              std::log(static_cast<double>(row + 1));
+          ASSERT_NEAR(static_cast<double>(got.lse[static_cast<size_t>(2 * row)]), want,
+                      1e-6 * (10 + std::abs(want)));
+        }
+      }
+    }
+  }
+}
+
+// One key after another with scores that rise by `step`: the newest takes all, however late it comes.
+TEST(Attention, MaximumThatGrowsLate) {
+  Random random(11);
+  for (const float step : {1.0f, 20.0f, 1000.0f}) {
+    Problem p = Causal(700, 16, DType::kFloat32, random);
+    p.scale = 1;
+    std::ranges::fill(p.q, 0.0f);
+    std::ranges::fill(p.k, 0.0f);
+    for (size_t row = 0; row < 700; ++row) {
+      p.q[row * 32] = p.q[row * 32 + 16] = 1;
+      p.k[row * 16] = step * (static_cast<float>(row) - 350);
+    }
+    const Expected e = Reference(p);
+    for (const CpuTarget target : TargetsHere()) {
+      for (const int64_t calls : {1, 4}) {
+        Plan plan = Whole(p, target);
+        plan.key_spans = Deal(Zigzag(700), calls);
+        const Result got = Compute(p, plan);
+        ExpectNear("out", got.out, e.forward.out, 1e-5);
+        ExpectNear("lse", got.lse, e.forward.lse, 1e-6);
+        // The weights in the backward pass carry the rounding of lse.
+        const double tolerance = 2e-5 + 350 * static_cast<double>(step) * 0x1p-22;
+        ExpectNear("dv", got.dv, e.gradients.dv, tolerance);
+        ExpectNear("dk", got.dk, e.gradients.dk, 10 * tolerance);
+        for (const float x : got.dq) ASSERT_TRUE(std::isfinite(x));
+      }
+    }
+  }
+}
+
+TEST(Attention, ScoresOfTenThousandBothWays) {
+  Random random(12);
+  Problem p = Causal(300, 64, DType::kFloat32, random);
+  for (float& x : p.q) x *= 3000;
+  const Expected e = Reference(p);
+  for (const CpuTarget target : TargetsHere()) {
+    const Result got = Compute(p, Whole(p, target));
+    for (size_t row = 0; row < got.lse.size(); ++row)
+      ASSERT_NEAR(static_cast<double>(got.lse[row]), e.forward.lse[row], 1e4 * 0x1p-21);
+    ExpectNear("out", got.out, e.forward.out, 1e4 * 0x1p-21);
+    for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
+      for (const float x : *gradient) ASSERT_TRUE(std::isfinite(x));
+  }
+}
+
+// Two calls with a key each: the carried state merges as the two softmaxes would.
+TEST(Attention, MergesWhatCallsHaveSeen) {
+  struct Case {
+    float first, second;      // scores
+    double weight_of_second;  // expected
+  };
+  const double third = std::log(3.0);
+  for (const Case& c :
+       {Case{0, 0, 0.5}, Case{0, static_cast<float>(third), 0.75}, Case{static_cast<float>(third), 0, 0.25},
+        Case{-1e5f, -1e5f, 0.5}, Case{0, 1e5f, 1}, Case{1e5f, 0, 0}, Case{-1e5f, 1e5f, 1}, Case{0, -90, 0}}) {
+    Problem p;
+    p.shape = {2, 2, 1, 1, 1, 1};
+    p.kv_of = {0};
+    p.mask = MakeMask({.kind = MaskKind::kFull}, std::vector<Range>{{0, 2}});
+    p.q = {1, 1};
+    p.k = {c.first, c.second};
+    p.v = {0, 1};
+    p.dout = {1, 1};
+    for (const CpuTarget target : TargetsHere()) {
+      for (const std::vector<std::vector<Range>>& key_spans :
+           {std::vector<std::vector<Range>>{{{0, 1}}, {{1, 2}}}, {{{0, 2}}}, {{}, {{1, 2}}, {}, {{0, 1}}}}) {
+        Plan plan = Whole(p, target);
+        plan.key_spans = key_spans;
+        const Result got = Compute(p, plan);
+        for (const float x : got.out) EXPECT_NEAR(static_cast<double>(x), c.weight_of_second, 1e-6);
+        const double max = std::max(c.first, c.second);
+        const double lse = max + std::log(std::exp(static_cast<double>(c.first) - max) +
+                                          std::exp(static_cast<double>(c.second) - max));
+        for (const float x : got.lse) EXPECT_NEAR(static_cast<double>(x), lse, 1e-6 * (1 + std::abs(lse)));
+      }
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- far
+// away
+
+// Zeros that cost no memory until they are touched.
+class Untouched {
+ public:
+  Untouched(DType dtype, std::initializer_list<int64_t> shape) {
+    bytes_ = static_cast<size_t>(Tensor(nullptr, dtype, shape).num_bytes());
+    void* data =
+        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(data != MAP_FAILED);
+    tensor_ = Tensor(data, dtype, shape);
+  }
+  ~Untouched() { munmap(tensor_.raw(), bytes_); }
+  Untouched(const Untouched&) = delete;
+  Untouched& operator=(const Untouched&) = delete;
+  const Tensor& operator*() const { return tensor_; }
+
+ private:
+  size_t bytes_;
+  Tensor tensor_;
+};
+
+TEST(Attention, LastDocumentOfHalfAMillionTokensEqualsItAlone) {
+  constexpr int64_t kLength = 524'289, kDocument = 129, kHeads = 32, kWidth = 128;
+  const Range document = {kLength - kDocument, kLength};
+  Random random(13);
+  Problem p = MakeProblem(kDocument, EvenHeads(kHeads, kHeads), kWidth, kWidth, DType::kFloat32,
+                          MakeMask({.kind = MaskKind::kCausal}, std::vector<Range>{{0, kDocument}}), random);
+  const CpuTarget target = TargetsHere().back();
+  const Result alone = Compute(p, Whole(p, target));
+
+  const std::vector<Range> query_spans = {document}, key_spans = {{0, kLength}};
+  const Untouched k(DType::kFloat32, {kLength, kHeads, kWidth}),
+      v(DType::kFloat32, {kLength, kHeads, kWidth});
+  const Untouched dk(DType::kFloat32, {kLength, kHeads, kWidth}),
+      dv(DType::kFloat32, {kLength, kHeads, kWidth});
+  std::ranges::copy(p.k, (*k).Rows(document.begin, document.end).data<float>());
+  std::ranges::copy(p.v, (*v).Rows(document.begin, document.end).data<float>());
+  const std::vector<Range> rows = {{0, kDocument}};
+  const Guarded q = Gather(p.q, DType::kFloat32, rows, kHeads, kWidth);
+  const Guarded dout = Gather(p.dout, DType::kFloat32, rows, kHeads, kWidth);
+  const Guarded out(DType::kFloat32, {kDocument, kHeads, kWidth}), lse(DType::kFloat32, {kDocument, kHeads});
+  const Guarded delta(DType::kFloat32, {kDocument, kHeads});
+  const Untouched dq(DType::kFloat32, {kDocument, kHeads, kWidth});
+  const Mask mask =
+      MakeMask({.kind = MaskKind::kCausal}, std::vector<Range>{{0, 1000}, {1000, document.begin}, document});
+  const AttentionCall call = {&mask, query_spans, key_spans, p.kv_of, p.scale};
+  {
+    const Untouched workspace(DType::kByte, {AttentionForwardWorkspace(call, *q, *k, *v, target, kFew)});
+    AttentionForward(call, *q, *k, *v, true, true, {}, *out, *lse, *workspace, target, kFew);
+  }
+  AttentionDelta(*out, *dout, *delta, target, kFew);
+  const Untouched workspace(DType::kByte, {AttentionBackwardWorkspace(call, *q, *k, *v, target, kFew)});
+  AttentionBackward(call, *q, *k, *v, *dout, *lse, *delta, *dq, *dk, *dv, *workspace, target, kFew);
+  const auto expect_equal = [](const char* what, const Tensor& got, const Floats& want) {
+    ExpectNear(what, Floats(got.data<float>(), got.data<float>() + got.num_elements()), Widen(want), 1e-5);
+  };
+  expect_equal("out", *out, alone.out);
+  expect_equal("lse", *lse, alone.lse);
+  expect_equal("dq", *dq, alone.dq);
+  expect_equal("dk", (*dk).Rows(document.begin, document.end), alone.dk);
+  expect_equal("dv", (*dv).Rows(document.begin, document.end), alone.dv);
+}
+
+}  // namespace
+}  // namespace longspan::cpu
