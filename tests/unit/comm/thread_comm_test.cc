@@ -2,12 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <future>
 #include <numeric>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,8 +38,10 @@ std::vector<float> Contribution(int rank, int64_t n) {
 }
 
 std::vector<uint8_t> Message(int from, int to, int64_t n) {
-  std::vector<uint8_t> bytes;
-  for (int64_t i = 0; i < n; ++i) bytes.push_back(static_cast<uint8_t>(101 * from + 37 * to + i + i / 251));
+  std::vector<uint8_t> bytes(static_cast<size_t>(n));
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] =
+        static_cast<uint8_t>(101 * static_cast<size_t>(from) + 37 * static_cast<size_t>(to) + i + i / 251);
   return bytes;
 }
 
@@ -72,20 +75,21 @@ TEST_P(AnyRanks, KnowTheirPlace) {
 
 TEST_P(AnyRanks, AllGather) {
   for (const int64_t n : {0, 1, 1000, 300000}) {  // the last is copied in several steps
+    std::vector<uint8_t> want;
+    for (int p = 0; p < ranks(); ++p) {
+      const std::vector<uint8_t> theirs = Message(p, 0, n);
+      want.insert(want.end(), theirs.begin(), theirs.end());
+    }
     RunThreadRanks(ranks(), [&](Comm& comm) {
-      std::vector<uint8_t> want;
-      for (int p = 0; p < ranks(); ++p) {
-        const std::vector<uint8_t> theirs = Message(p, 0, n);
-        want.insert(want.end(), theirs.begin(), theirs.end());
-      }
-      std::vector<uint8_t> mine = Message(comm.rank(), 0, n), all(want.size());
+      const auto my_part = want.begin() + comm.rank() * n;
+      std::vector<uint8_t> mine(my_part, my_part + n), all(want.size());
       comm.AllGather(Bytes(mine), Bytes(all)).Wait();
       EXPECT_EQ(all, want);
 
       std::vector<uint8_t> in_place(want.size());
-      const Tensor whole = Bytes(in_place), piece = whole.Rows(comm.rank() * n, (comm.rank() + 1) * n);
-      if (n > 0) std::memcpy(piece.raw(), mine.data(), mine.size());
-      comm.AllGather(piece, whole).Wait();
+      std::copy(mine.begin(), mine.end(), in_place.begin() + comm.rank() * n);
+      const Tensor whole = Bytes(in_place);
+      comm.AllGather(whole.Rows(comm.rank() * n, (comm.rank() + 1) * n), whole).Wait();
       EXPECT_EQ(in_place, want);
     });
   }
