@@ -238,23 +238,23 @@ TEST_F(InvariantsOfTraining, AStoppedRunGoesOnOnOtherRanks) {
 }
 
 TEST_F(InvariantsOfTraining, TokensAreCountedOnceOnEveryMesh) {
-  ModelConfig model = model_;
+  ModelConfig model = model_;  // as small as a model can be
+  model.vocab_size = 4;
   model.num_hidden_layers = 1;
-  model.hidden_size = model.intermediate_size = 4;
-  model.num_attention_heads = model.num_key_value_heads = 2;
-  model.head_dim = 2;
+  model.hidden_size = model.intermediate_size = model.head_dim = 2;
+  model.num_attention_heads = model.num_key_value_heads = 1;
   testing::WriteModel(directory_ / "small", model, 7);
   testing::WriteDocuments(directory_ / "data.jsonl", std::vector<int64_t>(32, 2048), model.vocab_size);
   TrainConfig config = Config();
   config.model_path = directory_ / "small";
   config.attention_mask = "sliding_window";
-  config.sliding_window_size = 4;  // quick
+  config.sliding_window_size = 1;
   config.max_target_length = 2048;
   config.global_batch_size = 32;
   config.steps = 5;
   config.enable_checkpointing = false;
   for (const RanksOfRun& mesh : {RanksOfRun{1, 1, "ring"}, RanksOfRun{2, 2, "ring"}, RanksOfRun{2, 1, "ring"},
-                                 RanksOfRun{4, 2, "ulysses"}}) {
+                                 RanksOfRun{4, 2, "all_gather"}}) {
     SCOPED_TRACE(fmt::format("{} ranks, {} data", mesh.ranks, mesh.data));
     int64_t tokens = 0;
     for (const json& row : testing::ReadMetrics(Train(config, mesh))) {
