@@ -281,15 +281,30 @@ TEST(ThreadFailure, NobodyTouchesTheMemoryOfARankThatEnds) {
   }
 }
 
+// Guards what it does while an error goes by that began outside.
+struct GuardsWhenItEnds {
+  ~GuardsWhenItEnds() { const AbortOnUnwind guard(comm); }
+  Comm& comm;
+};
+
 TEST(ThreadFailure, TheGuardSpeaksOnlyWhenAnErrorPasses) {
   RunThreadRanks(2, [](Comm& comm) {
     { const AbortOnUnwind guard(comm); }
     try {
-      throw std::runtime_error("handled");
+      const GuardsWhenItEnds ends = {comm};
+      throw std::runtime_error("passes outside the guard");
     } catch (const std::runtime_error&) {
-      const AbortOnUnwind guard(comm);
     }
     comm.Barrier();
+    comm.Barrier();
+    if (comm.rank() == 1) {
+      try {
+        const AbortOnUnwind guard(comm);
+        throw std::runtime_error("passes");
+      } catch (const std::runtime_error&) {
+      }
+    }
+    EXPECT_THROW(comm.Barrier(), PeerFailed);
   });
 }
 
