@@ -127,8 +127,7 @@ void ThreadJob::Match(Mailbox& mailbox) {
   auto [transfer, part] = std::move(mailbox.wanted.front());
   mailbox.published.pop_front();
   mailbox.wanted.pop_front();
-  CHECK(bytes ==
-        transfer->bytes);  // the ranks call the same operations in the same order with the same sizes
+  CHECK(bytes == transfer->bytes);  // or the two ranks' calls are not in the same order
   transfer->parts[part] = {data, sender};
   if (sender->begun) {
     CountDown(transfer);
