@@ -141,8 +141,9 @@ void ResolveRun(TrainConfig& c) {
     localtime_r(&now, &local);
     std::array<char, 32> text{};
     std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &local);
-    const std::string name =
-        fmt::format("{}-{}", fs::path(c.model_path).lexically_normal().filename().string(), text.data());
+    const fs::path model =
+        (fs::path(c.model_path) / "").lexically_normal().parent_path();  // no slash at its end
+    const std::string name = fmt::format("{}-{}", model.filename().string(), text.data());
     c.run_name = name;  // runs begun within a second are numbered
     for (int n = 2; fs::exists(c.base_output_directory + "/" + c.run_name); ++n)
       c.run_name = fmt::format("{}-{}", name, n);

@@ -1,0 +1,96 @@
+#include "train/job.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "support/expect_error.h"
+
+namespace longspan {
+namespace {
+
+namespace fs = std::filesystem;
+using longspan::testing::ExpectError;
+using longspan::testing::WriteText;
+
+class JobTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::remove_all(directory_);
+    WriteText(directory_ + "/model/config.json", std::string(BuiltinModelJson("tiny")));
+    WriteText(directory_ + "/text.txt", std::string(1000, 'a'));
+    WriteText(directory_ + "/ids.jsonl", "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [4, 5]}\n");
+    config_.model_path = "tiny";
+    config_.data_path = directory_ + "/text.txt";
+    config_.max_target_length = 64;
+    config_.run_name = "run";
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  const std::string directory_ = ::testing::TempDir() + "longspan_job_test";
+  TrainConfig config_;
+};
+
+TEST_F(JobTest, LeavesNoDefaultUnresolved) {
+  config_.ranks = 4;
+  config_.data_parallelism = 2;
+  config_.context_parallel_strategy = "ulysses";
+  config_.steps = 7;
+  const Job job = PrepareJob(config_);
+  EXPECT_EQ(job.mesh, (MeshShape{.data = 2, .fsdp = 1, .ring = 1, .ulysses = 2}));
+  EXPECT_EQ(job.config.global_batch_size, 2);
+  EXPECT_EQ(job.micro_steps(), 1);
+  EXPECT_EQ(job.config.learning_rate_schedule_steps, 7);
+  EXPECT_GE(job.config.threads_per_rank, 1);
+  EXPECT_EQ(job.config.ulysses_parallelism, 2);
+}
+
+TEST_F(JobTest, TheLayoutFollowsTheDocuments) {
+  config_.ranks = 2;
+  EXPECT_EQ(PrepareJob(config_).config.context_parallel_layout, "zigzag");
+  config_.data_path = directory_ + "/ids.jsonl";
+  EXPECT_EQ(PrepareJob(config_).config.context_parallel_layout, "striped");
+  config_.ranks = 1;
+  EXPECT_EQ(PrepareJob(config_).config.context_parallel_layout, "contiguous");
+}
+
+TEST_F(JobTest, ARunWithoutANameIsNamedAfterItsModel) {
+  config_.run_name.clear();
+  for (const char* slash : {"", "/", "/."}) {
+    config_.model_path = directory_ + "/model" + slash;
+    EXPECT_TRUE(PrepareJob(config_).config.run_name.starts_with("model-2")) << slash;
+  }
+}
+
+TEST_F(JobTest, TextNeedsATokenizerThatCanBeRun) {
+  config_.model_path = directory_ + "/model";
+  EXPECT_NO_THROW(PrepareJob(config_));
+  WriteText(directory_ + "/model/tokenizer.json", "{}");
+  ExpectError({"tokenizer.json", "input_ids"}, [&] { PrepareJob(config_); });
+  config_.data_path = directory_ + "/ids.jsonl";
+  EXPECT_NO_THROW(PrepareJob(config_));
+}
+
+TEST_F(JobTest, SequencesMustDivideAmongDataRanks) {
+  config_.ranks = config_.data_parallelism = 2;
+  config_.global_batch_size = 3;
+  ExpectError(
+      {"global_batch_size 3", "data_parallelism 2", "2 and 4"}, [&] { PrepareJob(config_); },
+      ExitCode::kUsage);
+}
+
+TEST_F(JobTest, WhatIsMissingIsNamed) {
+  config_.eval_interval = 5;
+  ExpectError(
+      {"eval_interval is 5", "eval_data_path"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.eval_interval = -1;
+  config_.attention_mask = "sliding_window";
+  ExpectError(
+      {"sliding_window_size", "at least 1"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.attention_mask = "causal";
+  config_.model_path = "llama3.1-8";
+  ExpectError({"llama3.1-8b"}, [&] { PrepareJob(config_); });
+}
+
+}  // namespace
+}  // namespace longspan
