@@ -9,7 +9,7 @@
 
 namespace longspan::cpu {
 
-const AttentionKernels& AttentionKernelsFor(CpuTarget target) {
+const AttentionKernels& AttentionKernelsFor(CpuTarget target, DType dtype) {
   switch (target) {
     case CpuTarget::kScalar:
       return kScalarAttention;
@@ -17,6 +17,8 @@ const AttentionKernels& AttentionKernelsFor(CpuTarget target) {
       return kAvx2Attention;
     case CpuTarget::kAvx512:
       return kAvx512Attention;
+    case CpuTarget::kAvx512Bf16:
+      return dtype == DType::kBFloat16 ? kAvx512Bf16Attention : kAvx512Attention;
   }
   CHECK(false);
   return kScalarAttention;
@@ -38,7 +40,7 @@ void CheckAttention(const AttentionCall& call, const Tensor& q, const Tensor& k,
 }
 
 void AttentionDelta(Tensor out, Tensor dout, Tensor delta, CpuTarget target, int num_threads) {
-  const AttentionKernels& kernels = AttentionKernelsFor(target);
+  const AttentionKernels& kernels = AttentionKernelsFor(target, out.dtype());
   const int64_t width = out.dim(2);
   const bool is_bf16 = out.dtype() == DType::kBFloat16;
   ParallelBlocks(num_threads, out.dim(0), 64, [&](int64_t begin, int64_t end) {

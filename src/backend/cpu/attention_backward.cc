@@ -19,12 +19,13 @@ namespace {
 // Which key blocks each query block reaches, and the reverse.
 class BlockReaches {
  public:
-  BlockReaches(const QueryBlocks& blocks, std::span<const KeyPanel> panels, int num_threads)
+  BlockReaches(const QueryBlocks& blocks, std::span<const KeyPanel> panels, int64_t block_panels,
+               int num_threads)
       : reaches_(static_cast<size_t>(blocks.size())),
         last_end_(reaches_.size()),
         first_begin_(reaches_.size()) {
     ParallelFor(num_threads, blocks.size(), [&](int64_t b) {
-      reaches_[static_cast<size_t>(b)] = blocks.ReachOf(b, panels).InBlocksOf(kBackwardBlockPanels);
+      reaches_[static_cast<size_t>(b)] = blocks.ReachOf(b, panels).InBlocksOf(block_panels);
     });
     int64_t end = 0, begin = std::numeric_limits<int64_t>::max();
     for (size_t b = 0; b < reaches_.size(); ++b) {
@@ -63,18 +64,19 @@ int64_t AttentionBackwardWorkspace(const AttentionCall& call, const Tensor& q, c
                                    const Tensor& v, CpuTarget target, int num_threads) {
   CheckAttention(call, q, k, v);
   return SizeOf(DType::kFloat32) * num_threads *
-         AttentionKernelsFor(target).backward_scratch_floats(k.dim(2), v.dim(2));
+         AttentionKernelsFor(target, q.dtype()).backward_scratch_floats(k.dim(2), v.dim(2));
 }
 
 void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout, Tensor lse,
                        Tensor delta, Tensor dq, Tensor dk, Tensor dv, Tensor workspace, CpuTarget target,
                        int num_threads) {
   CHECK(workspace.num_bytes() >= AttentionBackwardWorkspace(call, q, k, v, target, num_threads));
-  const AttentionKernels& kernels = AttentionKernelsFor(target);
+  const AttentionKernels& kernels = AttentionKernelsFor(target, q.dtype());
   const std::vector<KeyPanel> panels = CutIntoPanels(call.key_spans);
   const auto num_panels = static_cast<int64_t>(panels.size());
-  const QueryBlocks blocks(*call.mask, call.query_spans);
-  const BlockReaches reaches(blocks, panels, num_threads);
+  const QueryBlocks blocks(*call.mask, call.query_spans, kernels.backward_block.rows);
+  const int64_t block_panels = kernels.backward_block.panels;
+  const BlockReaches reaches(blocks, panels, block_panels, num_threads);
   const auto heads_of = QueryHeadsOf(call, k.dim(1));
   const int64_t scratch_floats = kernels.backward_scratch_floats(k.dim(2), v.dim(2));
   // How many key blocks have been added to dq, by head and query block.
@@ -82,17 +84,17 @@ void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, 
 
   // Tasks start in this order, and one waits only for tasks before it: there is always one that can go on.
   // Key blocks are the slow index, so that with several KV heads neighbours seldom meet.
-  const int64_t num_key_blocks = (num_panels + kBackwardBlockPanels - 1) / kBackwardBlockPanels;
+  const int64_t num_key_blocks = (num_panels + block_panels - 1) / block_panels;
   ParallelTasks(num_threads, num_key_blocks * k.dim(1), [&](int64_t task, int thread) {
     const int64_t key_block = task / k.dim(1), kv = task % k.dim(1);
     const Range candidates = reaches.QueryBlocksOf(key_block);
     const std::vector<int64_t>& heads = heads_of[static_cast<size_t>(kv)];
     if (candidates.empty() || heads.empty()) return;
 
-    const int64_t first_panel = key_block * kBackwardBlockPanels;
+    const int64_t first_panel = key_block * block_panels;
     const auto keys = std::span(panels).subspan(
         static_cast<size_t>(first_panel),
-        static_cast<size_t>(std::min<int64_t>(kBackwardBlockPanels, num_panels - first_panel)));
+        static_cast<size_t>(std::min<int64_t>(block_panels, num_panels - first_panel)));
     const int num_keys = static_cast<int>(keys.size());
     float* const scratch = static_cast<float*>(workspace.raw()) + thread * scratch_floats;
     BackwardHead head;

@@ -11,7 +11,9 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr int64_t kKeyBlock = kBackwardBlockPanels * kPanelKeys;
+constexpr BlockSize kBackwardBlock = {192, 3};
+
+constexpr int64_t kKeyBlock = kBackwardBlock.panels * kPanelKeys;
 static_assert(kKeyBlock % kStripRows == 0);
 // Distance of two rows of P and of dS: 16 more than their columns, so that rows begin in different cache
 // sets.
@@ -20,9 +22,9 @@ constexpr int64_t kWeightRow = kKeyBlock + 16;
 struct BackwardScratch {
   float *k_transposed, *v_transposed;  // [panel][width][64]
   float *k, *dk, *dv;                  // panels of kKeyBlock rows
-  float *q, *dout;                     // panels of kQueryBlockRows rows
-  float *p, *ds;                       // [kQueryBlockRows][kWeightRow]
-  float *lse, *delta;                  // [kQueryBlockRows]
+  float *q, *dout;                     // panels of kBackwardBlock.rows rows
+  float *p, *ds;                       // [kBackwardBlock.rows][kWeightRow]
+  float *lse, *delta;                  // [kBackwardBlock.rows]
 
   BackwardScratch(const BackwardHead& head, float* scratch)
       : k_transposed(scratch),
@@ -31,16 +33,16 @@ struct BackwardScratch {
         dk(k + kKeyBlock * PanelWidth(head.width)),
         dv(dk + kKeyBlock * PanelWidth(head.width)),
         q(dv + kKeyBlock * PanelWidth(head.value_width)),
-        dout(q + kQueryBlockRows * PanelWidth(head.width)),
-        p(dout + kQueryBlockRows * PanelWidth(head.value_width)),
-        ds(p + kQueryBlockRows * kWeightRow),
-        lse(ds + kQueryBlockRows * kWeightRow),
-        delta(lse + kQueryBlockRows) {}
+        dout(q + kBackwardBlock.rows * PanelWidth(head.width)),
+        p(dout + kBackwardBlock.rows * PanelWidth(head.value_width)),
+        ds(p + kBackwardBlock.rows * kWeightRow),
+        lse(ds + kBackwardBlock.rows * kWeightRow),
+        delta(lse + kBackwardBlock.rows) {}
 };
 
 int64_t BackwardScratchFloats(int64_t width, int64_t value_width) {
   return kKeyBlock * (width + value_width + 2 * PanelWidth(width) + PanelWidth(value_width)) +
-         kQueryBlockRows * (PanelWidth(width) + PanelWidth(value_width) + 2 * kWeightRow + 2);
+         kBackwardBlock.rows * (PanelWidth(width) + PanelWidth(value_width) + 2 * kWeightRow + 2);
 }
 
 void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
@@ -64,13 +66,13 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, const Back
         kNegativeInfinity) {  // no such row, or one that sees nothing: all its weights are e^(0 − ∞) = 0
       s.lse[r] = -kNegativeInfinity;
       s.delta[r] = 0;
-      ClearRow(head.width, q, kQueryBlockRows);
-      ClearRow(head.value_width, dout, kQueryBlockRows);
+      ClearRow(head.width, q, kBackwardBlock.rows);
+      ClearRow(head.value_width, dout, kBackwardBlock.rows);
     } else {
       s.lse[r] = lse;
       s.delta[r] = head.delta.data[row * head.delta.stride];
-      PackRow(head.q, row, head.width, head.scale, q, kQueryBlockRows);
-      PackRow(head.dout, row, head.value_width, 1, dout, kQueryBlockRows);
+      PackRow(head.q, row, head.width, head.scale, q, kBackwardBlock.rows);
+      PackRow(head.dout, row, head.value_width, 1, dout, kBackwardBlock.rows);
     }
   }
 }
@@ -93,7 +95,7 @@ void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t firs
   for (int column = 0; column < kPanelKeys; column += kTileColumns) {
     Vec c[kStripRows][kTileVectors];
     Clear(c);
-    MultiplyAddAlongWidth(c, s.q + first_row * kColumns, kQueryBlockRows, k + column, head.width);
+    MultiplyAddAlongWidth(c, s.q + first_row * kColumns, kBackwardBlock.rows, k + column, head.width);
 #pragma GCC unroll 8
     for (int r = 0; r < kStripRows; ++r) {
       const Vec lse = Set(s.lse[first_row + r]);
@@ -105,7 +107,8 @@ void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t firs
       }
     }
     Clear(c);
-    MultiplyAddAlongWidth(c, s.dout + first_row * kColumns, kQueryBlockRows, v + column, head.value_width);
+    MultiplyAddAlongWidth(c, s.dout + first_row * kColumns, kBackwardBlock.rows, v + column,
+                          head.value_width);
 #pragma GCC unroll 8
     for (int r = 0; r < kStripRows; ++r) {
       const Vec delta = Set(s.delta[first_row + r]);
@@ -127,7 +130,7 @@ LONGSPAN_INLINE void AddKeyGradients(const float* weights, const float* x, int64
         Vec c[kStripRows][kVectors];
         Clear(c);
         MultiplyAdd(c, weights + row_begin * kWeightRow, 1, kWeightRow,
-                    x + PanelOffset(column, kQueryBlockRows) + row_begin * kColumns, row_end - row_begin);
+                    x + PanelOffset(column, kBackwardBlock.rows) + row_begin * kColumns, row_end - row_begin);
         float* to = gradients + PanelOffset(column, kKeyBlock);
 #pragma GCC unroll 8
         for (int r = 0; r < kStripRows; ++r)
@@ -137,16 +140,6 @@ LONGSPAN_INLINE void AddKeyGradients(const float* weights, const float* x, int64
             Store(at, Add(Load(at), c[r][j]));
           }
       });
-}
-
-// Whether some row of the strip sees one of the six keys from `key` on, which may lie in two panels.
-LONGSPAN_INLINE bool SeesAnyOfSix(const TileMask* tiles, int num_panels, int64_t key) {
-  constexpr uint64_t kSix = (1u << kStripRows) - 1;
-  const int64_t panel = key / kPanelKeys, bit = key % kPanelKeys;
-  uint64_t seen = tiles[panel].any >> bit;
-  if (bit > kPanelKeys - kStripRows && panel + 1 < num_panels)
-    seen |= tiles[panel + 1].any << (kPanelKeys - bit);
-  return (seen & kSix) != 0;
 }
 
 void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int num_panels,
@@ -159,12 +152,9 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
       WeightTile(head, s, strip * kStripRows, panel, tiles[strip * num_panels + panel]);
 
   for (int64_t key = 0; key < num_panels * kPanelKeys; key += kStripRows) {
-    int64_t begin = 0, end = num_strips;  // strips that see these keys lie between
-    while (begin < end && !SeesAnyOfSix(tiles + begin * num_panels, num_panels, key)) ++begin;
-    while (begin < end && !SeesAnyOfSix(tiles + (end - 1) * num_panels, num_panels, key)) --end;
-    if (begin == end) continue;
-    begin *= kStripRows;
-    end *= kStripRows;
+    const StripRange strips = StripsThatSeeSix(tiles, num_panels, num_strips, key);
+    if (strips.begin == strips.end) continue;
+    const int64_t begin = strips.begin * kStripRows, end = strips.end * kStripRows;
     AddKeyGradients(s.p + key, s.dout, begin, end, head.value_width, s.dv + key * kColumns);
     AddKeyGradients(s.ds + key, s.q, begin, end, head.width, s.dk + key * kColumns);
   }
@@ -203,19 +193,11 @@ void BackwardDq(const BackwardHead& head, const QueryBlock& queries, int num_pan
   }
 }
 
-// Rows of the head's gradients += those of the panels.
-void AddRows(const float* panels, const KeyPanel& keys, int64_t width, const FloatRows& to) {
-  for (int64_t j = 0; j < keys.count; ++j)
-    for (int64_t i = 0; i < width; i += kLanes)
-      AddTo(to.data + (keys.row + j) * to.stride + i, Load(panels + PanelOffset(i, kKeyBlock) + j * kColumns),
-            width - i);
-}
-
 void BackwardEnd(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
   const BackwardScratch s(head, scratch);
   for (int p = 0; p < num_panels; ++p) {
-    AddRows(s.dk + p * kPanelKeys * kColumns, keys[p], head.width, head.dk);
-    AddRows(s.dv + p * kPanelKeys * kColumns, keys[p], head.value_width, head.dv);
+    AddRows(s.dk + p * kPanelKeys * kColumns, kKeyBlock, keys[p], head.width, 1, head.dk);
+    AddRows(s.dv + p * kPanelKeys * kColumns, kKeyBlock, keys[p], head.value_width, 1, head.dv);
   }
 }
 

@@ -53,7 +53,7 @@ int64_t AttentionForwardWorkspace(const AttentionCall& call, const Tensor& q, co
                                   const Tensor& v, CpuTarget target, int num_threads) {
   CheckAttention(call, q, k, v);
   const auto num_panels = static_cast<int64_t>(CutIntoPanels(call.key_spans).size());
-  const ForwardPlan plan(AttentionKernelsFor(target), num_panels, k, v);
+  const ForwardPlan plan(AttentionKernelsFor(target, q.dtype()), num_panels, k, v);
   return SizeOf(DType::kFloat32) *
          (num_threads * plan.scratch_floats + plan.heads_at_once * num_panels * plan.panel_floats);
 }
@@ -62,10 +62,10 @@ void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, b
                       const AttentionState& state, Tensor out, Tensor lse, Tensor workspace, CpuTarget target,
                       int num_threads) {
   CHECK(workspace.num_bytes() >= AttentionForwardWorkspace(call, q, k, v, target, num_threads));
-  const AttentionKernels& kernels = AttentionKernelsFor(target);
+  const AttentionKernels& kernels = AttentionKernelsFor(target, q.dtype());
   const std::vector<KeyPanel> panels = CutIntoPanels(call.key_spans);
   const auto num_panels = static_cast<int64_t>(panels.size());
-  const QueryBlocks blocks(*call.mask, call.query_spans);
+  const QueryBlocks blocks(*call.mask, call.query_spans, kernels.forward_block.rows);
   std::vector<Reach> reaches(static_cast<size_t>(blocks.size()));
   ParallelFor(num_threads, blocks.size(),
               [&](int64_t b) { reaches[static_cast<size_t>(b)] = blocks.ReachOf(b, panels); });
@@ -127,8 +127,8 @@ void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, b
       float* const mine = scratch + thread * plan.scratch_floats;
       kernels.forward_begin(head, rows.block(), mine);
       for (const Range& part : reach.parts) {
-        for (int64_t p = part.begin; p < part.end; p += kForwardBlockPanels) {
-          const int64_t n = std::min<int64_t>(kForwardBlockPanels, part.end - p);
+        for (int64_t p = part.begin; p < part.end; p += kernels.forward_block.panels) {
+          const int64_t n = std::min<int64_t>(kernels.forward_block.panels, part.end - p);
           if (!masks.Classify(rows,
                               std::span(panels).subspan(static_cast<size_t>(p), static_cast<size_t>(n))))
             continue;

@@ -11,27 +11,29 @@
 namespace longspan::cpu {
 namespace {
 
+constexpr BlockSize kForwardBlock = {192, 8};  // 512 keys, which with the query block stay in the L2 cache
+
 // Distance of two rows of the strip buffer: 16 more than its columns, so that rows begin in different cache
 // sets.
-constexpr int64_t kScoreRow = kForwardBlockPanels * kPanelKeys + 16;
+constexpr int64_t kScoreRow = kForwardBlock.panels * kPanelKeys + 16;
 
 struct ForwardScratch {
-  float* q;       // panels of kQueryBlockRows rows
+  float* q;       // panels of kForwardBlock.rows rows
   float* out;     // the same, unnormalised
-  float* max;     // [kQueryBlockRows]
-  float* sum;     // [kQueryBlockRows]
+  float* max;     // [kForwardBlock.rows]
+  float* sum;     // [kForwardBlock.rows]
   float* scores;  // [kStripRows][kScoreRow]
 
   ForwardScratch(const ForwardHead& head, float* scratch)
       : q(scratch),
-        out(q + kQueryBlockRows * PanelWidth(head.width)),
-        max(out + kQueryBlockRows * PanelWidth(head.value_width)),
-        sum(max + kQueryBlockRows),
-        scores(sum + kQueryBlockRows) {}
+        out(q + kForwardBlock.rows * PanelWidth(head.width)),
+        max(out + kForwardBlock.rows * PanelWidth(head.value_width)),
+        sum(max + kForwardBlock.rows),
+        scores(sum + kForwardBlock.rows) {}
 };
 
 int64_t ForwardScratchFloats(int64_t width, int64_t value_width) {
-  return kQueryBlockRows * (PanelWidth(width) + PanelWidth(value_width) + 2) + kStripRows * kScoreRow;
+  return kForwardBlock.rows * (PanelWidth(width) + PanelWidth(value_width) + 2) + kStripRows * kScoreRow;
 }
 
 // A packed panel: keys transposed, then the panels of its values.
@@ -52,18 +54,18 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
     float* out = s.out + r * kColumns;
     s.max[r] = kNegativeInfinity;
     s.sum[r] = 0;
-    ClearRow(head.value_width, out, kQueryBlockRows);
+    ClearRow(head.value_width, out, kForwardBlock.rows);
     if (r >= queries.num_rows) {
-      ClearRow(head.width, s.q + r * kColumns, kQueryBlockRows);
+      ClearRow(head.width, s.q + r * kColumns, kForwardBlock.rows);
       continue;
     }
     const int64_t row = queries.rows[r];
-    PackRow(head.q, row, head.width, head.scale, s.q + r * kColumns, kQueryBlockRows);
+    PackRow(head.q, row, head.width, head.scale, s.q + r * kColumns, kForwardBlock.rows);
     if (head.first) continue;
     s.max[r] = head.state_max.data[row * head.state_max.stride];
     s.sum[r] = head.state_sum.data[row * head.state_sum.stride];
     const ConstRows state_out = {head.state_out.data, head.state_out.stride, false};
-    PackRow(state_out, row, head.value_width, 1, out, kQueryBlockRows);
+    PackRow(state_out, row, head.value_width, 1, out, kForwardBlock.rows);
   }
 }
 
@@ -73,7 +75,7 @@ LONGSPAN_INLINE void ScoreTile(const float* q, int64_t width, const float* keys,
   for (int column = 0; column < kPanelKeys; column += kTileColumns) {
     Vec c[kStripRows][kTileVectors];
     Clear(c);
-    MultiplyAddAlongWidth(c, q, kQueryBlockRows, keys + column, width);
+    MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys + column, width);
     if (mask.rows != nullptr) {
 #pragma GCC unroll 8
       for (int r = 0; r < kStripRows; ++r)
@@ -114,7 +116,7 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
   struct Visible {
     const float* values;
     int begin, end;  // keys that some row sees lie in [begin, end)
-  } visible[kForwardBlockPanels];
+  } visible[kForwardBlock.panels];
   int num_visible = 0;
   Vec lane_max[kStripRows];
   for (int r = 0; r < kStripRows; ++r) lane_max[r] = Set(kNegativeInfinity);
@@ -151,7 +153,7 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
                       tile.values + PanelOffset(column, kPanelKeys) + tile.begin * kColumns,
                       tile.end - tile.begin);
         }
-        float* out = s.out + PanelOffset(column, kQueryBlockRows) + first_row * kColumns;
+        float* out = s.out + PanelOffset(column, kForwardBlock.rows) + first_row * kColumns;
 #pragma GCC unroll 8
         for (int r = 0; r < kStripRows; ++r)
 #pragma GCC unroll 8
@@ -169,31 +171,10 @@ void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float
     ForwardStrip(head, s, row, panels, num_panels, tiles);
 }
 
-// to[begin … begin + width) ← a row of the output panels / divisor.
-LONGSPAN_INLINE void StoreRow(const float* panels, int64_t width, float divisor, void* to, bool is_bf16,
-                              int64_t begin) {
-  for (int64_t i = 0; i < width; i += kLanes)
-    StoreTo(to, is_bf16, begin + i, Div(Load(panels + PanelOffset(i, kQueryBlockRows)), Set(divisor)),
-            Least(kLanes, width - i));
-}
-
 void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scratch) {
   const ForwardScratch s(head, scratch);
-  for (int64_t r = 0; r < queries.num_rows; ++r) {
-    const int64_t row = queries.rows[r];
-    const float* from = s.out + r * kColumns;
-    const float max = s.max[r], sum = s.sum[r];
-    if (!head.last) {
-      head.state_max.data[row * head.state_max.stride] = max;
-      head.state_sum.data[row * head.state_sum.stride] = sum;
-      StoreRow(from, head.value_width, 1, head.state_out.data + row * head.state_out.stride, false, 0);
-      continue;
-    }
-    const bool saw_nothing = max == kNegativeInfinity;
-    head.lse.data[row * head.lse.stride] = saw_nothing ? kNegativeInfinity : max + __builtin_logf(sum);
-    const float divisor = saw_nothing ? 1.0f : sum;  // out is 0 then
-    StoreRow(from, head.value_width, divisor, head.out, head.out_is_bf16, row * head.out_stride);
-  }
+  for (int64_t r = 0; r < queries.num_rows; ++r)
+    StoreForwardRow(head, queries.rows[r], s.max[r], s.sum[r], s.out + r * kColumns, kForwardBlock.rows);
 }
 
 }  // namespace

@@ -10,16 +10,21 @@
 #include <cstdint>
 
 #include "backend/cpu/cpu_features.h"
+#include "core/tensor.h"
 
 namespace longspan::cpu {
 
 inline constexpr int kStripRows = 6;
 inline constexpr int kPanelKeys = 64;
-inline constexpr int kQueryBlockRows = 192;  // at most; 32 strips
-inline constexpr int kForwardBlockPanels =
-    8;  // at most: 512 keys, which with a query block stay in the L2 cache
-inline constexpr int kBackwardBlockPanels = 3;
-inline constexpr int kQueryBlockStrips = kQueryBlockRows / kStripRows;
+
+// What meets in one call, at most: rows of a query block, a multiple of kStripRows, and panels of a key
+// block.
+struct BlockSize {
+  int rows, panels;
+};
+inline constexpr int kMostRows = 384;       // of any target
+inline constexpr int kMostTiles = 32 * 16;  // strips times panels
+inline constexpr int kMostStrips = kMostRows / kStripRows;
 
 // Rows of one head of a (rows, heads, width) tensor; f32, or bf16 as its bits.
 struct ConstRows {
@@ -46,7 +51,7 @@ struct TileMask {
 };
 
 struct QueryBlock {
-  int num_rows = 0;               // ≤ kQueryBlockRows
+  int num_rows = 0;               // ≤ BlockSize::rows
   const int64_t* rows = nullptr;  // of q, in increasing global order
 };
 
@@ -72,6 +77,8 @@ struct BackwardHead {
 };
 
 struct AttentionKernels {
+  BlockSize forward_block, backward_block;
+
   // Forward. Packed keys and values of a panel, and a thread's scratch memory: numbers of floats, multiples
   // of 16.
   int64_t (*panel_floats)(int64_t width, int64_t value_width);
@@ -101,9 +108,12 @@ struct AttentionKernels {
                 float* delta);
 };
 
-const AttentionKernels& AttentionKernelsFor(CpuTarget target);
+// The kernels for queries, keys and values of this dtype.
+const AttentionKernels& AttentionKernelsFor(CpuTarget target, DType dtype);
 
-// One for each file that compiles attention_impl.h.
+// One for each file that compiles attention_impl.h: any dtype, all products in f32.
 extern const AttentionKernels kScalarAttention, kAvx2Attention, kAvx512Attention;
+// bf16 alone, multiplied in pairs (attention_pairs_impl.h).
+extern const AttentionKernels kAvx512Bf16Attention;
 
 }  // namespace longspan::cpu

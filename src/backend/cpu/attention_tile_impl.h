@@ -255,5 +255,61 @@ LONGSPAN_INLINE void AddTo(float* x, Vec v, int64_t n) {
 LONGSPAN_INLINE int LowestBit(uint64_t bits) { return __builtin_ctzll(bits); }
 LONGSPAN_INLINE int EndBit(uint64_t bits) { return 64 - __builtin_clzll(bits); }
 
+// Whether some row of the strip sees one of the six keys from `key` on, which may lie in two panels.
+LONGSPAN_INLINE bool SeesAnyOfSix(const TileMask* tiles, int num_panels, int64_t key) {
+  constexpr uint64_t kSix = (1u << kStripRows) - 1;
+  const int64_t panel = key / kPanelKeys, bit = key % kPanelKeys;
+  uint64_t seen = tiles[panel].any >> bit;
+  if (bit > kPanelKeys - kStripRows && panel + 1 < num_panels)
+    seen |= tiles[panel + 1].any << (kPanelKeys - bit);
+  return (seen & kSix) != 0;
+}
+
+struct StripRange {
+  int64_t begin, end;
+};
+// All strips of a query block that see one of the six keys from `key` on lie in this range.
+LONGSPAN_INLINE StripRange StripsThatSeeSix(const TileMask* tiles, int num_panels, int64_t num_strips,
+                                            int64_t key) {
+  int64_t begin = 0, end = num_strips;
+  while (begin < end && !SeesAnyOfSix(tiles + begin * num_panels, num_panels, key)) ++begin;
+  while (begin < end && !SeesAnyOfSix(tiles + (end - 1) * num_panels, num_panels, key)) --end;
+  return {begin, end};
+}
+
+// ------------------------------------------------------------------------------------------------ results
+
+// to[begin … begin + width) ← a row of panels of `rows` rows / divisor.
+LONGSPAN_INLINE void StoreRow(const float* panels, int64_t rows, int64_t width, float divisor, void* to,
+                              bool is_bf16, int64_t begin) {
+  for (int64_t i = 0; i < width; i += kLanes)
+    StoreTo(to, is_bf16, begin + i, Div(Load(panels + PanelOffset(i, rows)), Set(divisor)),
+            Least(kLanes, width - i));
+}
+
+// The state of row `row`, or its output: `panels` is that row of panels of `rows` rows, unnormalised.
+LONGSPAN_INLINE void StoreForwardRow(const ForwardHead& head, int64_t row, float max, float sum,
+                                     const float* panels, int64_t rows) {
+  if (!head.last) {
+    head.state_max.data[row * head.state_max.stride] = max;
+    head.state_sum.data[row * head.state_sum.stride] = sum;
+    StoreRow(panels, rows, head.value_width, 1, head.state_out.data + row * head.state_out.stride, false, 0);
+    return;
+  }
+  const bool saw_nothing = max == kNegativeInfinity;
+  head.lse.data[row * head.lse.stride] = saw_nothing ? kNegativeInfinity : max + __builtin_logf(sum);
+  const float divisor = saw_nothing ? 1.0f : sum;  // out is 0 then
+  StoreRow(panels, rows, head.value_width, divisor, head.out, head.out_is_bf16, row * head.out_stride);
+}
+
+// The keys' rows of `to` += factor · those of panels of `rows` rows.
+LONGSPAN_INLINE void AddRows(const float* panels, int64_t rows, const KeyPanel& keys, int64_t width,
+                             float factor, const FloatRows& to) {
+  for (int64_t j = 0; j < keys.count; ++j)
+    for (int64_t i = 0; i < width; i += kLanes)
+      AddTo(to.data + (keys.row + j) * to.stride + i,
+            Mul(Load(panels + PanelOffset(i, rows) + j * kColumns), Set(factor)), width - i);
+}
+
 }  // namespace
 }  // namespace longspan::cpu

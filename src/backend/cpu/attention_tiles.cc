@@ -89,14 +89,15 @@ Reach Reach::InBlocksOf(int64_t panels) const {
   return MakeReach(blocks(parts[0]), blocks(parts[1]));
 }
 
-QueryBlocks::QueryBlocks(const Mask& mask, std::span<const Range> query_spans)
-    : mask_(mask), spans_(SortSpans(query_spans)) {
+QueryBlocks::QueryBlocks(const Mask& mask, std::span<const Range> query_spans, int block_rows)
+    : mask_(mask), spans_(SortSpans(query_spans)), block_rows_(block_rows) {
+  CHECK(block_rows <= kMostRows && block_rows % kStripRows == 0);
   for (const PlacedSpan& span : spans_) num_rows_ += span.indices.size();
 }
 
 template <class F>
 void QueryBlocks::ForPieces(int64_t block, const F& f) const {
-  const int64_t begin = block * kQueryBlockRows, end = std::min(num_rows_, begin + kQueryBlockRows);
+  const int64_t begin = block * block_rows_, end = std::min(num_rows_, begin + block_rows_);
   auto span = std::ranges::upper_bound(spans_, begin, {}, &PlacedSpan::before) - 1;
   for (int64_t position = begin; position < end; ++span) {
     const int64_t offset = position - span->before;
@@ -108,7 +109,7 @@ void QueryBlocks::ForPieces(int64_t block, const F& f) const {
 }
 
 void QueryBlocks::Load(int64_t block, QueryRows& rows) const {
-  rows.num_rows = static_cast<int>(std::min<int64_t>(kQueryBlockRows, num_rows_ - block * kQueryBlockRows));
+  rows.num_rows = static_cast<int>(std::min(block_rows_, num_rows_ - block * block_rows_));
   ForPieces(block, [&](Range indices, int64_t row, int64_t position) {
     for (int64_t i = 0; i < indices.size(); ++i) {
       rows.rows[static_cast<size_t>(position + i)] = row + i;
@@ -158,7 +159,7 @@ Reach QueryBlocks::ReachOf(int64_t block, std::span<const KeyPanel> panels) cons
 }
 
 bool TileMasks::Classify(const QueryRows& rows, std::span<const KeyPanel> panels) {
-  DCHECK(panels.size() <= kMaxPanels);
+  DCHECK(static_cast<size_t>(rows.num_strips()) * panels.size() <= kMostTiles);
   uint64_t anything = 0;
   size_t tile = 0;
   for (int strip = 0; strip < rows.num_strips(); ++strip) {

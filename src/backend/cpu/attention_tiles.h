@@ -45,25 +45,25 @@ struct Reach {
 // The rows of a query block and what each of them sees.
 struct QueryRows {
   int num_rows = 0;
-  std::array<int64_t, kQueryBlockRows> rows;  // of the tensor
-  std::array<RowIntervals, kQueryBlockRows> sees;
+  std::array<int64_t, kMostRows> rows;  // of the tensor
+  std::array<RowIntervals, kMostRows> sees;
 
   // By strip, for each of the two intervals: where some row sees something, and what all rows see.
   struct StripView {
     std::array<Range, 2> some, all;
   };
-  std::array<StripView, kQueryBlockStrips> strips;
+  std::array<StripView, kMostStrips> strips;
 
   int num_strips() const { return (num_rows + kStripRows - 1) / kStripRows; }
   QueryBlock block() const { return {num_rows, rows.data()}; }
 };
 
-// Query rows in increasing global order, cut every kQueryBlockRows.
+// Query rows in increasing global order, cut every `block_rows`.
 class QueryBlocks {
  public:
-  QueryBlocks(const Mask& mask, std::span<const Range> query_spans);
+  QueryBlocks(const Mask& mask, std::span<const Range> query_spans, int block_rows);
 
-  int64_t size() const { return (num_rows_ + kQueryBlockRows - 1) / kQueryBlockRows; }
+  int64_t size() const { return (num_rows_ + block_rows_ - 1) / block_rows_; }
   void Load(int64_t block, QueryRows& rows) const;
   // O(runs touched + log panels); not exact: a panel in reach may hold nothing that is visible.
   Reach ReachOf(int64_t block, std::span<const KeyPanel> panels) const;
@@ -75,21 +75,20 @@ class QueryBlocks {
 
   const Mask& mask_;
   std::vector<PlacedSpan> spans_;
+  int64_t block_rows_;
   int64_t num_rows_ = 0;
 };
 
 // The tile masks of a query block against some panels, [strip][panel].
 class TileMasks {
  public:
-  static constexpr int kMaxPanels = kForwardBlockPanels;
-
   // False if no tile is visible.
   bool Classify(const QueryRows& rows, std::span<const KeyPanel> panels);
   const TileMask* tiles() const { return tiles_.data(); }
 
  private:
-  std::array<TileMask, static_cast<size_t>(kQueryBlockStrips* kMaxPanels)> tiles_;
-  std::array<std::array<uint64_t, kStripRows>, static_cast<size_t>(kQueryBlockStrips* kMaxPanels)> rows_;
+  std::array<TileMask, kMostTiles> tiles_;
+  std::array<std::array<uint64_t, kStripRows>, kMostTiles> rows_;
 };
 
 }  // namespace longspan::cpu

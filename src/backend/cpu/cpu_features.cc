@@ -6,14 +6,16 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "backend/cpu/peak.h"
 #include "core/check.h"
 #include "core/names.h"
 
 namespace longspan::cpu {
 namespace {
 
-constexpr std::array kTargets = {CpuTarget::kScalar, CpuTarget::kAvx2, CpuTarget::kAvx512};
-constexpr std::array<std::string_view, 3> kNames = {"scalar", "avx2", "avx512"};
+constexpr std::array kTargets = {CpuTarget::kScalar, CpuTarget::kAvx2, CpuTarget::kAvx512,
+                                 CpuTarget::kAvx512Bf16};
+constexpr std::array<std::string_view, 4> kNames = {"scalar", "avx2", "avx512", "avx512bf16"};
 
 // Bits of CPUID and XCR0: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (13.3) and
 // 2A.
@@ -39,8 +41,23 @@ CpuFeatures Detect() {
   cpu.avx2 = (saved & kVectors) == kVectors && Bit(b, 5) && fma && f16c;
   cpu.avx512 = cpu.avx2 && (saved & kMasks) == kMasks && Bit(b, 16) && Bit(b, 17) && Bit(b, 30) && Bit(b, 31);
   cpu.avx512_bf16 = cpu.avx512 && Bit(a1, 5);
+  cpu.fast_bf16_dot = cpu.avx512_bf16 && IsFaster(kAvx512Bf16Peak, kAvx512Peak);
   cpu.amx_bf16 = cpu.avx512_bf16 && (saved & kTiles) == kTiles && Bit(d, 22) && Bit(d, 24);
   return cpu;
+}
+
+std::string_view Needs(CpuTarget target) {
+  switch (target) {
+    case CpuTarget::kScalar:
+      return "nothing";
+    case CpuTarget::kAvx2:
+      return "AVX2, FMA and F16C";
+    case CpuTarget::kAvx512:
+      return "AVX-512 (F, BW, DQ, VL)";
+    case CpuTarget::kAvx512Bf16:
+      return "AVX-512 (F, BW, DQ, VL, BF16)";
+  }
+  return "";
 }
 
 }  // namespace
@@ -61,6 +78,8 @@ bool Runs(const CpuFeatures& cpu, CpuTarget target) {
       return cpu.avx2;
     case CpuTarget::kAvx512:
       return cpu.avx512;
+    case CpuTarget::kAvx512Bf16:
+      return cpu.avx512_bf16;
   }
   return false;
 }
@@ -68,6 +87,7 @@ bool Runs(const CpuFeatures& cpu, CpuTarget target) {
 CpuTarget ChooseTarget(const CpuFeatures& cpu, std::string_view forced) {
   CpuTarget best = CpuTarget::kScalar;
   for (const CpuTarget target : kTargets) {
+    if (target == CpuTarget::kAvx512Bf16 && !cpu.fast_bf16_dot) continue;
     if (Runs(cpu, target)) best = target;
   }
   if (forced.empty()) return best;
@@ -76,7 +96,7 @@ CpuTarget ChooseTarget(const CpuFeatures& cpu, std::string_view forced) {
     Require(
         ExitCode::kUsage, Runs(cpu, target),
         "LONGSPAN_CPU_TARGET={} needs {}, which this CPU or its system lacks; the best that works here is {}",
-        forced, target == CpuTarget::kAvx2 ? "AVX2, FMA and F16C" : "AVX-512 (F, BW, DQ, VL)", Name(best));
+        forced, Needs(target), Name(best));
     return target;
   }
   throw Error(fmt::format("LONGSPAN_CPU_TARGET={} is no CPU target{}", forced, Suggestion(forced, kNames)),

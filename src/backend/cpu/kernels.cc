@@ -9,6 +9,7 @@ const Kernels& KernelsFor(CpuTarget target) {
     case CpuTarget::kAvx2:
       return kAvx2Kernels;
     case CpuTarget::kAvx512:
+    case CpuTarget::kAvx512Bf16:
       return kAvx512Kernels;
   }
   CHECK(false);

@@ -90,6 +90,22 @@ std::vector<const PeakUnit*> UnitsFor(DType dtype, const CpuFeatures& cpu) {
 
 }  // namespace
 
+bool IsFaster(const PeakUnit& a, const PeakUnit& b) {
+  constexpr int64_t kIterations = 2000;  // some 10 µs
+  // Best of bursts that take turns: interruptions are too few to hit all of one unit's.
+  double rates[2] = {0, 0};
+  for (int burst = 0; burst < 20; ++burst) {
+    for (const PeakUnit* unit : {&a, &b}) {
+      const double start = Seconds();
+      unit->run(kIterations);
+      const double rate = static_cast<double>(unit->flops_per_iteration * kIterations) / (Seconds() - start);
+      double& best = rates[unit == &a ? 0 : 1];
+      best = std::max(best, rate);
+    }
+  }
+  return rates[0] > rates[1];
+}
+
 const PeakUnit kScalarPeak = {"sse2 multiply and add", kChains * 4 * 2, RunScalar};
 
 }  // namespace cpu

@@ -16,6 +16,10 @@ struct PeakUnit {
 extern const PeakUnit kScalarPeak, kAvx2Peak, kAvx512Peak;  // f32
 extern const PeakUnit kAvx512Bf16Peak, kAmxPeak;            // bf16 operands, f32 sums
 
+// Whether `a` does more per second than `b`, on this thread. Takes about a millisecond, so it tells two units
+// apart, not two equal ones.
+bool IsFaster(const PeakUnit& a, const PeakUnit& b);
+
 // Asks the system for the tile registers (process-wide, once granted always granted); false if it refuses.
 bool RequestAmxPermission();
 

@@ -14,33 +14,35 @@ TEST(Attention, RowsThatSeeNothingAreZeroAndAddNothing) {
   constexpr int64_t kLength = 150;
   const std::vector<Range> documents = {{3, 50}, {60, 140}};
   const auto padding = [](int64_t row) { return row < 3 || (row >= 50 && row < 60) || row >= 140; };
-  Problem p = MakeProblem(kLength, EvenHeads(2, 1), 24, 24, DType::kFloat32,
-                          MakeMask({.kind = MaskKind::kFull}, documents), random);
-  const Expected e = Reference(p);
-  for (const CpuTarget target : TargetsHere()) {
-    for (const int64_t calls : {1, 3}) {
-      Plan plan = Whole(p, target);
-      plan.key_spans = Deal(Stripes(kLength, random), calls);
-      plan.initial_gradient = 0.25f;
-      ExpectMatches(p, plan, e);
-      const Result got = Compute(p, plan);
-      for (int64_t row = 0; row < kLength; ++row) {
-        if (!padding(row)) continue;
-        for (const float x : RowOf(got.out, row, kLength)) ASSERT_EQ(x, 0.0f);
-        for (const float x : RowOf(got.lse, row, kLength)) ASSERT_EQ(x, -kInfinity);
-        for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
-          for (const float x : RowOf(*gradient, row, kLength)) ASSERT_EQ(x, 0.25f);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Problem p = MakeProblem(kLength, EvenHeads(2, 1), 24, 24, dtype,
+                            MakeMask({.kind = MaskKind::kFull}, documents), random);
+    const Expected e = Reference(p);
+    for (const CpuTarget target : TargetsFor(dtype)) {
+      for (const int64_t calls : {1, 3}) {
+        Plan plan = Whole(p, target);
+        plan.key_spans = Deal(Stripes(kLength, random), calls);
+        plan.initial_gradient = 0.25f;
+        ExpectMatches(p, plan, e);
+        const Result got = Compute(p, plan);
+        for (int64_t row = 0; row < kLength; ++row) {
+          if (!padding(row)) continue;
+          for (const float x : RowOf(got.out, row, kLength)) ASSERT_EQ(x, 0.0f);
+          for (const float x : RowOf(got.lse, row, kLength)) ASSERT_EQ(x, -kInfinity);
+          for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
+            for (const float x : RowOf(*gradient, row, kLength)) ASSERT_EQ(x, 0.25f);
+        }
+        // Whatever padding holds as a query.
+        Problem wild = p;
+        for (int64_t row = 0; row < kLength; ++row) {
+          if (!padding(row)) continue;
+          for (Floats* x : {&wild.q, &wild.dout})
+            std::ranges::fill(
+                std::span(*x).subspan(static_cast<size_t>(row) * x->size() / kLength, x->size() / kLength),
+                kInfinity);
+        }
+        ExpectSameBits(got, Compute(wild, plan));
       }
-      // Whatever padding holds as a query.
-      Problem wild = p;
-      for (int64_t row = 0; row < kLength; ++row) {
-        if (!padding(row)) continue;
-        for (Floats* x : {&wild.q, &wild.dout})
-          std::ranges::fill(
-              std::span(*x).subspan(static_cast<size_t>(row) * x->size() / kLength, x->size() / kLength),
-              kInfinity);
-      }
-      ExpectSameBits(got, Compute(wild, plan));
     }
   }
 }
@@ -127,27 +129,48 @@ TEST(Attention, EqualScoresGiveTheMean) {
 TEST(Attention, MaximumThatGrowsLate) {
   Random random(11);
   for (const float step : {1.0f, 20.0f, 1000.0f}) {
-    Problem p = Causal(700, 16, DType::kFloat32, random);
-    p.scale = 1;
-    std::ranges::fill(p.q, 0.0f);
-    std::ranges::fill(p.k, 0.0f);
-    for (size_t row = 0; row < 700; ++row) {
-      p.q[row * 32] = p.q[row * 32 + 16] = 1;
-      p.k[row * 16] = step * (static_cast<float>(row) - 350);
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const bool is_bf16 = dtype == DType::kBFloat16;
+      Problem p = Causal(700, 16, dtype, random);
+      p.scale = 1;
+      std::ranges::fill(p.q, 0.0f);
+      std::ranges::fill(p.k, 0.0f);
+      for (size_t row = 0; row < 700; ++row) {
+        p.q[row * 32] = p.q[row * 32 + 16] = 1;
+        const float score = step * (static_cast<float>(row) - 350);
+        p.k[row * 16] = is_bf16 ? static_cast<float>(BFloat16(score)) : score;
+      }
+      const Expected e = Reference(p);
+      for (const CpuTarget target : TargetsFor(dtype)) {
+        for (const int64_t calls : {1, 4}) {
+          Plan plan = Whole(p, target);
+          plan.key_spans = Deal(Zigzag(700), calls);
+          const Result got = Compute(p, plan);
+          ExpectNear("out", got.out, e.forward.out, is_bf16 ? 5e-3 : 1e-5);
+          ExpectNear("lse", got.lse, e.forward.lse, 1e-6);
+          // The weights in the backward pass carry the rounding of lse.
+          const double tolerance = (is_bf16 ? 5e-3 : 2e-5) + 350 * static_cast<double>(step) * 0x1p-22;
+          ExpectNear("dv", got.dv, e.gradients.dv, tolerance);
+          ExpectNear("dk", got.dk, e.gradients.dk, 10 * tolerance);
+          for (const float x : got.dq) ASSERT_TRUE(std::isfinite(x));
+        }
+      }
     }
-    const Expected e = Reference(p);
-    for (const CpuTarget target : TargetsHere()) {
-      for (const int64_t calls : {1, 4}) {
+  }
+}
+
+// A negative scale, and none at all.
+TEST(Attention, AnyScale) {
+  Random random(16);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const float scale : {-0.25f, 0.0f}) {
+      Problem p = Causal(150, 16, dtype, random);
+      p.scale = scale;
+      const Expected e = Reference(p);
+      for (const CpuTarget target : TargetsFor(dtype)) {
         Plan plan = Whole(p, target);
-        plan.key_spans = Deal(Zigzag(700), calls);
-        const Result got = Compute(p, plan);
-        ExpectNear("out", got.out, e.forward.out, 1e-5);
-        ExpectNear("lse", got.lse, e.forward.lse, 1e-6);
-        // The weights in the backward pass carry the rounding of lse.
-        const double tolerance = 2e-5 + 350 * static_cast<double>(step) * 0x1p-22;
-        ExpectNear("dv", got.dv, e.gradients.dv, tolerance);
-        ExpectNear("dk", got.dk, e.gradients.dk, 10 * tolerance);
-        for (const float x : got.dq) ASSERT_TRUE(std::isfinite(x));
+        plan.key_spans = Deal(Zigzag(150), 3);
+        ExpectMatches(p, plan, e);
       }
     }
   }
@@ -155,16 +178,18 @@ TEST(Attention, MaximumThatGrowsLate) {
 
 TEST(Attention, ScoresOfTenThousandBothWays) {
   Random random(12);
-  Problem p = Causal(300, 64, DType::kFloat32, random);
-  for (float& x : p.q) x *= 3000;
-  const Expected e = Reference(p);
-  for (const CpuTarget target : TargetsHere()) {
-    const Result got = Compute(p, Whole(p, target));
-    for (size_t row = 0; row < got.lse.size(); ++row)
-      ASSERT_NEAR(static_cast<double>(got.lse[row]), e.forward.lse[row], 1e4 * 0x1p-21);
-    ExpectNear("out", got.out, e.forward.out, 1e4 * 0x1p-21);
-    for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
-      for (const float x : *gradient) ASSERT_TRUE(std::isfinite(x));
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Problem p = Causal(300, 64, dtype, random);
+    for (float& x : p.q) x = dtype == DType::kBFloat16 ? static_cast<float>(BFloat16(x * 3000)) : x * 3000;
+    const Expected e = Reference(p);
+    for (const CpuTarget target : TargetsFor(dtype)) {
+      const Result got = Compute(p, Whole(p, target));
+      for (size_t row = 0; row < got.lse.size(); ++row)
+        ASSERT_NEAR(static_cast<double>(got.lse[row]), e.forward.lse[row], 1e4 * 0x1p-21);
+      ExpectNear("out", got.out, e.forward.out, 1e4 * 0x1p-21, dtype == DType::kBFloat16 ? 1.0 / 128 : 0);
+      for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
+        for (const float x : *gradient) ASSERT_TRUE(std::isfinite(x));
+    }
   }
 }
 

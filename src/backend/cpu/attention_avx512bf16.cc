@@ -1,0 +1,16 @@
+// bf16 attention by vdpbf16ps. The target's vectors come first.
+// clang-format off
+#include "backend/cpu/attention_vector_avx512.h"
+#include "backend/cpu/attention_pairs_forward_impl.h"
+#include "backend/cpu/attention_pairs_backward_impl.h"
+#include "backend/cpu/attention_delta_impl.h"
+// clang-format on
+
+namespace longspan::cpu {
+
+const AttentionKernels kAvx512Bf16Attention = {
+    kForwardBlock, kBackwardBlock, PanelFloats,           ForwardScratchFloats, PackPanel,       ForwardBegin,
+    ForwardKeys,   ForwardEnd,     BackwardScratchFloats, BackwardBegin,        BackwardQueries, BackwardDq,
+    BackwardEnd,   Delta};
+
+}  // namespace longspan::cpu

@@ -1,0 +1,183 @@
+// What the bf16 kernels for dot-product instructions share: the register tile, packing, 2^x. `vdpbf16ps` adds
+// the products of two *pairs* of neighbouring numbers to each f32 lane, so every operand is packed in 32-bit
+// words of two bf16, in one of three forms:
+// - rows: [row][words], padded by zeros to whole vectors; a word is broadcast;
+// - width pairs: [word][64 keys], word i of a key its numbers 2i and 2i + 1: keys and values that meet a
+// product
+//   along their width;
+// - row pairs: panels [width / 64][rows / 2][64 columns], a word the same column of rows 2i and 2i + 1.
+//
+// Tiles are those of f32: 6 rows × 64 columns in 24 accumulators. For each pair, 4 vectors and 6 broadcasts
+// feed 24 instructions. Sums are f32 and restart from zero in each block.
+#pragma once
+
+#include "backend/cpu/attention_tile_impl.h"
+
+namespace longspan::cpu {
+namespace {
+
+using Words = __m512i;
+constexpr int kWords = 16;
+static_assert(kLanes == kWords && kTileColumns == kColumns && kColumns == kPanelKeys);
+
+LONGSPAN_INLINE int64_t PairsOf(int64_t n) { return (n + 1) / 2; }
+// Words of a packed row.
+LONGSPAN_INLINE int64_t RowWords(int64_t width) { return RoundUp(PairsOf(width), kWords); }
+
+LONGSPAN_INLINE Words LoadWords(const uint32_t* p) { return _mm512_load_si512(p); }
+LONGSPAN_INLINE void StoreWords(uint32_t* p, Words x) { _mm512_store_si512(p, x); }
+LONGSPAN_INLINE Words Broadcast(const uint32_t* p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
+LONGSPAN_INLINE Vec Dot(Words a, Words b, Vec c) {
+  return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+// 32 numbers rounded to nearest even, those of `low` first. Denormal ones become zero.
+LONGSPAN_INLINE Words Narrow(Vec low, Vec high) {
+  return reinterpret_cast<Words>(_mm512_cvtne2ps_pbh(high, low));
+}
+
+// ------------------------------------------------------------------------------------------ register tile
+
+// c += a · b over n pairs: a is 6 rows of words a_row apart, its pairs a_step apart; b is [n][64] words.
+template <int kVectors>
+LONGSPAN_INLINE void MultiplyAddPairs(Vec (&c)[kStripRows][kVectors], const uint32_t* a, int64_t a_row,
+                                      int64_t a_step, const uint32_t* b, int64_t n) {
+#pragma GCC unroll 2
+  for (int64_t k = 0; k < n; ++k) {
+    Words row[kVectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) row[j] = LoadWords(b + k * kColumns + j * kWords);
+#pragma GCC unroll 8
+    for (int r = 0; r < kStripRows; ++r) {
+      const Words x = Broadcast(a + r * a_row + k * a_step);
+#pragma GCC unroll 8
+      for (int j = 0; j < kVectors; ++j) c[r][j] = Dot(x, row[j], c[r][j]);
+    }
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ packing
+
+// The first n of 32 numbers, then zeros; n may be any number.
+LONGSPAN_INLINE Words LoadPairs(const uint16_t* p, int64_t n) {
+  const uint32_t mask = n >= 2 * kWords ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
+  return _mm512_maskz_loadu_epi16(mask, p);
+}
+
+LONGSPAN_INLINE const uint16_t* RowOf(const ConstRows& x, int64_t row) {
+  return static_cast<const uint16_t*>(x.data) + row * x.stride;
+}
+
+// A row of so many words: x, zeros, the bits `flip` of each word inverted.
+LONGSPAN_INLINE void PackWords(const uint16_t* x, int64_t width, uint32_t flip, int64_t words, uint32_t* to) {
+  const Words bits = _mm512_set1_epi32(static_cast<int>(flip));
+  for (int64_t i = 0; i < words; i += kWords)
+    StoreWords(to + i, _mm512_xor_si512(LoadPairs(x + 2 * i, width - 2 * i), bits));
+}
+
+LONGSPAN_INLINE void ClearWords(int64_t n, uint32_t* to) {
+  for (int64_t i = 0; i < n; i += kWords) StoreWords(to + i, _mm512_setzero_si512());
+}
+
+// Words 2i of the result are x's numbers and words 2i + 1 are y's: (x0, y0), (x1, y1), … of the lower or
+// upper 16.
+LONGSPAN_INLINE Words InterleaveLow(Words x, Words y) {
+  alignas(64) static constexpr uint16_t kIndex[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                      37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                      11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  return _mm512_permutex2var_epi16(x, _mm512_load_si512(kIndex), y);
+}
+LONGSPAN_INLINE Words InterleaveHigh(Words x, Words y) {
+  alignas(64) static constexpr uint16_t kIndex[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21,
+                                                      53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58,
+                                                      27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+  return _mm512_permutex2var_epi16(x, _mm512_load_si512(kIndex), y);
+}
+
+// One row of words of row-pair panels of `pairs` rows. Rows of length 0 count as zeros, whatever they point
+// to.
+LONGSPAN_INLINE void PackRowPair(const uint16_t* even, int64_t even_width, const uint16_t* odd,
+                                 int64_t odd_width, int64_t width, uint32_t* panels, int64_t pairs) {
+  for (int64_t i = 0; i < width; i += 2 * kWords) {
+    const Words x = LoadPairs(even + i, even_width - i), y = LoadPairs(odd + i, odd_width - i);
+    uint32_t* to = panels + PanelOffset(i, pairs);
+    StoreWords(to, InterleaveLow(x, y));
+    StoreWords(to + kWords, InterleaveHigh(x, y));
+  }
+}
+
+// The panel's keys, then zeros, as row pairs.
+void PackKeyPairs(const ConstRows& x, const KeyPanel& keys, int64_t width, uint32_t* panels, int64_t pairs) {
+  const auto width_of = [&](int64_t j) { return j < keys.count ? width : 0; };
+  for (int64_t j = 0; j < kPanelKeys; j += 2)
+    PackRowPair(RowOf(x, keys.row + j), width_of(j), RowOf(x, keys.row + j + 1), width_of(j + 1), width,
+                panels + j / 2 * kColumns, pairs);
+}
+
+// Element j of r[i] becomes element i of r[j].
+LONGSPAN_INLINE void TransposeWords(Words (&r)[16]) {
+  Words t[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 8; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
+// The panel's keys, then zeros, as width pairs: [RowWords(width)][64].
+void PackWidthPairs(const ConstRows& x, const KeyPanel& keys, int64_t width, uint32_t* to) {
+  for (int64_t j = 0; j < kPanelKeys; j += kWords) {
+    for (int64_t word = 0; word < RowWords(width); word += kWords) {
+      Words block[kWords];
+#pragma GCC unroll 16
+      for (int i = 0; i < kWords; ++i)
+        block[i] =
+            LoadPairs(RowOf(x, keys.row + j + i) + 2 * word, j + i < keys.count ? width - 2 * word : 0);
+      TransposeWords(block);
+#pragma GCC unroll 16
+      for (int i = 0; i < kWords; ++i) StoreWords(to + (word + i) * kPanelKeys + j, block[i]);
+    }
+  }
+}
+
+// --------------------------------------------------------------------------------------------- arithmetic
+
+// 2^x for x ≤ 0: relative error 3e-6, a hundredth of what rounding to bf16 adds; exactly 1 at 0 and 0 from
+// −127 down (−∞ too).
+LONGSPAN_INLINE Vec Exp2ForBf16(Vec x) {
+  const Vec shift = Set(12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer
+  const Vec bounded = Max(x, Set(-127.0f));
+  const Vec shifted = Add(bounded, shift);
+  const Vec f = Sub(bounded, Sub(shifted, shift));  // in [−½, ½]
+  Vec p = Fma(Set(0.009582853876f), f, Set(0.05590642989f));
+  p = Fma(p, f, Set(0.2402409911f));
+  p = Fma(p, f, Set(0.6931241751f));
+  p = Fma(p, f, Set(1.0f));
+  return ScaleByPower(p, shifted);
+}
+
+// Scores are scale · q·k. The sign of the scale goes into the packed queries, exactly: the largest product is
+// then the largest score.
+LONGSPAN_INLINE uint32_t SignFlip(float scale) { return scale < 0 ? 0x80008000u : 0; }
+LONGSPAN_INLINE float Magnitude(float x) { return x < 0 ? -x : x; }
+
+}  // namespace
+}  // namespace longspan::cpu
