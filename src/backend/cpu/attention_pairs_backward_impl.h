@@ -25,7 +25,7 @@ struct BackwardScratch {
   uint32_t *k_width_pairs, *v_width_pairs;  // [panel][words][64]
   uint32_t* k_pairs;                        // row pairs: panels of kKeyBlock / 2
   float *dk, *dv;                           // panels of kKeyBlock rows; dk lacks the scale
-  uint32_t *q, *dout;                       // rows
+  uint32_t *q, *dout;                       // row panels of kBackwardBlock.rows
   uint32_t *q_pairs, *dout_pairs;           // row pairs: panels of kQueryPairs
   uint32_t *p_pairs, *ds_pairs;             // [kQueryPairs][kPairRow], pairs of query rows
   uint32_t* ds;                             // [kBackwardBlock.rows][kGradientRow], pairs of keys
@@ -38,8 +38,8 @@ struct BackwardScratch {
         dk(reinterpret_cast<float*>(k_pairs + kKeyBlock / 2 * PanelWidth(head.width))),
         dv(dk + kKeyBlock * PanelWidth(head.width)),
         q(reinterpret_cast<uint32_t*>(dv + kKeyBlock * PanelWidth(head.value_width))),
-        dout(q + kBackwardBlock.rows * RowWords(head.width)),
-        q_pairs(dout + kBackwardBlock.rows * RowWords(head.value_width)),
+        dout(q + kBackwardBlock.rows * PanelWidth(PairsOf(head.width))),
+        q_pairs(dout + kBackwardBlock.rows * PanelWidth(PairsOf(head.value_width))),
         dout_pairs(q_pairs + kQueryPairs * PanelWidth(head.width)),
         p_pairs(dout_pairs + kQueryPairs * PanelWidth(head.value_width)),
         ds_pairs(p_pairs + kQueryPairs * kPairRow),
@@ -50,9 +50,10 @@ struct BackwardScratch {
 
 int64_t BackwardScratchFloats(int64_t width, int64_t value_width) {
   const int64_t words = RowWords(width) + RowWords(value_width);
+  const int64_t panel_words = PanelWidth(PairsOf(width)) + PanelWidth(PairsOf(value_width));
   const int64_t columns = PanelWidth(width) + PanelWidth(value_width);
   return kKeyBlock * (words + columns) + kKeyBlock / 2 * PanelWidth(width) +
-         kBackwardBlock.rows * (words + kGradientRow + 2) + kQueryPairs * (columns + 2 * kPairRow);
+         kBackwardBlock.rows * (panel_words + kGradientRow + 2) + kQueryPairs * (columns + 2 * kPairRow);
 }
 
 void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
@@ -69,7 +70,6 @@ void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panel
 
 void PackQueries(const BackwardHead& head, const QueryBlock& queries, const BackwardScratch& s) {
   const int64_t strip_end = RoundUp(queries.num_rows, kStripRows);
-  const int64_t q_words = RowWords(head.width), dout_words = RowWords(head.value_width);
   for (int64_t r = 0; r < strip_end; r += 2) {
     const uint16_t *q[2], *dout[2];
     int64_t widths[2], value_widths[2];
@@ -84,8 +84,10 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, const Back
       value_widths[i] = is_empty ? 0 : head.value_width;
       q[i] = RowOf(head.q, is_empty ? 0 : row);
       dout[i] = RowOf(head.dout, is_empty ? 0 : row);
-      PackWords(q[i], widths[i], SignFlip(head.scale), q_words, s.q + (r + i) * q_words);
-      PackWords(dout[i], value_widths[i], 0, dout_words, s.dout + (r + i) * dout_words);
+      PackWords(q[i], widths[i], head.width, SignFlip(head.scale), s.q + (r + i) * kColumns,
+                kBackwardBlock.rows);
+      PackWords(dout[i], value_widths[i], head.value_width, 0, s.dout + (r + i) * kColumns,
+                kBackwardBlock.rows);
     }
     PackRowPair(q[0], widths[0], q[1], widths[1], head.width, s.q_pairs + r / 2 * kColumns, kQueryPairs);
     PackRowPair(dout[0], value_widths[0], dout[1], value_widths[1], head.value_width,
@@ -98,7 +100,7 @@ LONGSPAN_INLINE void ProductTile(const uint32_t* rows, const uint32_t* keys, int
                                  float (&tile)[kStripRows][kPanelKeys]) {
   Vec c[kStripRows][kTileVectors];
   Clear(c);
-  MultiplyAddPairs(c, rows, RowWords(width), 1, keys, PairsOf(width));
+  MultiplyAddAlongWidth(c, rows, kBackwardBlock.rows, keys, width);
 #pragma GCC unroll 8
   for (int r = 0; r < kStripRows; ++r)
 #pragma GCC unroll 8
@@ -110,9 +112,9 @@ template <bool kMasked>
 LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t first_row,
                                 int64_t panel, const uint64_t* mask) {
   alignas(64) float scores[kStripRows][kPanelKeys], dp[kStripRows][kPanelKeys];
-  ProductTile(s.q + first_row * RowWords(head.width),
-              s.k_width_pairs + panel * kPanelKeys * RowWords(head.width), head.width, scores);
-  ProductTile(s.dout + first_row * RowWords(head.value_width),
+  ProductTile(s.q + first_row * kColumns, s.k_width_pairs + panel * kPanelKeys * RowWords(head.width),
+              head.width, scores);
+  ProductTile(s.dout + first_row * kColumns,
               s.v_width_pairs + panel * kPanelKeys * RowWords(head.value_width), head.value_width, dp);
   const Vec scale = Set(Magnitude(head.scale)), log2e = Set(kLog2E);
   for (int64_t pair = 0; pair < kStripPairs; ++pair) {

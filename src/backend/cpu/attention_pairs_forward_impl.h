@@ -19,7 +19,7 @@ constexpr int64_t kScoreRow = kForwardBlock.panels * kPanelKeys + 16;
 constexpr int64_t kPanelPairs = kPanelKeys / 2;
 
 struct ForwardScratch {
-  uint32_t* q;    // rows
+  uint32_t* q;    // row panels of kForwardBlock.rows
   float* out;     // panels of kForwardBlock.rows rows, unnormalised
   float* max;     // [kForwardBlock.rows], of q·k
   float* sum;     // [kForwardBlock.rows]
@@ -27,14 +27,15 @@ struct ForwardScratch {
 
   ForwardScratch(const ForwardHead& head, float* scratch)
       : q(reinterpret_cast<uint32_t*>(scratch)),
-        out(scratch + kForwardBlock.rows * RowWords(head.width)),
+        out(scratch + kForwardBlock.rows * PanelWidth(PairsOf(head.width))),
         max(out + kForwardBlock.rows * PanelWidth(head.value_width)),
         sum(max + kForwardBlock.rows),
         scores(sum + kForwardBlock.rows) {}
 };
 
 int64_t ForwardScratchFloats(int64_t width, int64_t value_width) {
-  return kForwardBlock.rows * (RowWords(width) + PanelWidth(value_width) + 2) + kStripRows * kScoreRow;
+  return kForwardBlock.rows * (PanelWidth(PairsOf(width)) + PanelWidth(value_width) + 2) +
+         kStripRows * kScoreRow;
 }
 
 // A packed panel: keys as width pairs, then its values as row pairs.
@@ -52,20 +53,17 @@ void PackPanel(const ConstRows& k, const ConstRows& v, int64_t width, int64_t va
 void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scratch) {
   const ForwardScratch s(head, scratch);
   const float scale = Magnitude(head.scale), inverse = scale == 0 ? 0 : 1 / scale;
-  const int64_t words = RowWords(head.width);
   const int64_t strip_end = RoundUp(queries.num_rows, kStripRows);
   for (int64_t r = 0; r < strip_end; ++r) {
     float* out = s.out + r * kColumns;
     s.max[r] = kNegativeInfinity;
     s.sum[r] = 0;
     ClearRow(head.value_width, out, kForwardBlock.rows);
-    if (r >= queries.num_rows) {
-      ClearWords(words, s.q + r * words);
-      continue;
-    }
-    const int64_t row = queries.rows[r];
-    PackWords(RowOf(head.q, row), head.width, SignFlip(head.scale), words, s.q + r * words);
-    if (head.first) continue;
+    // Rows past the end are zeros.
+    const int64_t row = queries.rows[Least(r, queries.num_rows - 1)];
+    PackWords(RowOf(head.q, row), r < queries.num_rows ? head.width : 0, head.width, SignFlip(head.scale),
+              s.q + r * kColumns, kForwardBlock.rows);
+    if (head.first || r >= queries.num_rows) continue;
     const float max = head.state_max.data[row * head.state_max.stride];
     s.max[r] = max == kNegativeInfinity ? max : max * inverse;
     s.sum[r] = head.state_sum.data[row * head.state_sum.stride];
@@ -79,7 +77,7 @@ LONGSPAN_INLINE void ScoreTile(const uint32_t* q, int64_t width, const uint32_t*
                                float* scores, Vec (&max)[kStripRows]) {
   Vec c[kStripRows][kTileVectors];
   Clear(c);
-  MultiplyAddPairs(c, q, RowWords(width), 1, keys, PairsOf(width));
+  MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys, width);
   if (mask.rows != nullptr) {
 #pragma GCC unroll 8
     for (int r = 0; r < kStripRows; ++r)
@@ -126,8 +124,8 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
   for (int p = 0; p < num_panels; ++p) {
     if (tiles[p].any == 0) continue;
     const uint32_t* keys = panels + p * panel_words;
-    ScoreTile(s.q + first_row * RowWords(head.width), head.width, keys, tiles[p],
-              s.scores + num_visible * kPanelKeys, lane_max);
+    ScoreTile(s.q + first_row * kColumns, head.width, keys, tiles[p], s.scores + num_visible * kPanelKeys,
+              lane_max);
     visible[num_visible++] = {keys + kPanelKeys * RowWords(head.width), LowestBit(tiles[p].any) / 2,
                               (EndBit(tiles[p].any) + 1) / 2};
   }

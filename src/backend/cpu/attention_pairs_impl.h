@@ -1,7 +1,7 @@
 // What the bf16 kernels for dot-product instructions share: the register tile, packing, 2^x. `vdpbf16ps` adds
 // the products of two *pairs* of neighbouring numbers to each f32 lane, so every operand is packed in 32-bit
 // words of two bf16, in one of three forms:
-// - rows: [row][words], padded by zeros to whole vectors; a word is broadcast;
+// - rows: panels [words / 64][rows][64 words], padded by zeros to whole vectors; a word is broadcast;
 // - width pairs: [word][64 keys], word i of a key its numbers 2i and 2i + 1: keys and values that meet a
 // product
 //   along their width;
@@ -21,7 +21,7 @@ constexpr int kWords = 16;
 static_assert(kLanes == kWords && kTileColumns == kColumns && kColumns == kPanelKeys);
 
 LONGSPAN_INLINE int64_t PairsOf(int64_t n) { return (n + 1) / 2; }
-// Words of a packed row.
+// Words of a row, whole vectors of them.
 LONGSPAN_INLINE int64_t RowWords(int64_t width) { return RoundUp(PairsOf(width), kWords); }
 
 LONGSPAN_INLINE Words LoadWords(const uint32_t* p) { return _mm512_load_si512(p); }
@@ -55,6 +55,15 @@ LONGSPAN_INLINE void MultiplyAddPairs(Vec (&c)[kStripRows][kVectors], const uint
   }
 }
 
+// c += x · bᵀ over the width: x in row panels of x_rows rows, b as width pairs.
+template <int kVectors>
+LONGSPAN_INLINE void MultiplyAddAlongWidth(Vec (&c)[kStripRows][kVectors], const uint32_t* x, int64_t x_rows,
+                                           const uint32_t* b, int64_t width) {
+  for (int64_t begin = 0; begin < PairsOf(width); begin += kColumns)
+    MultiplyAddPairs(c, x + begin * x_rows, kColumns, 1, b + begin * kColumns,
+                     Least(kColumns, PairsOf(width) - begin));
+}
+
 // ------------------------------------------------------------------------------------------------ packing
 
 // The first n of 32 numbers, then zeros; n may be any number.
@@ -67,11 +76,13 @@ LONGSPAN_INLINE const uint16_t* RowOf(const ConstRows& x, int64_t row) {
   return static_cast<const uint16_t*>(x.data) + row * x.stride;
 }
 
-// A row of so many words: x, zeros, the bits `flip` of each word inverted.
-LONGSPAN_INLINE void PackWords(const uint16_t* x, int64_t width, uint32_t flip, int64_t words, uint32_t* to) {
+// A row of row panels of `rows` rows, for x of `full_width` numbers: its first `width`, then zeros; the bits
+// `flip` of each word inverted.
+LONGSPAN_INLINE void PackWords(const uint16_t* x, int64_t width, int64_t full_width, uint32_t flip,
+                               uint32_t* panels, int64_t rows) {
   const Words bits = _mm512_set1_epi32(static_cast<int>(flip));
-  for (int64_t i = 0; i < words; i += kWords)
-    StoreWords(to + i, _mm512_xor_si512(LoadPairs(x + 2 * i, width - 2 * i), bits));
+  for (int64_t i = 0; i < RowWords(full_width); i += kWords)
+    StoreWords(panels + PanelOffset(i, rows), _mm512_xor_si512(LoadPairs(x + 2 * i, width - 2 * i), bits));
 }
 
 LONGSPAN_INLINE void ClearWords(int64_t n, uint32_t* to) {
