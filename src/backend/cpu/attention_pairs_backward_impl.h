@@ -68,13 +68,17 @@ void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panel
   __builtin_memset(s.dv, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.value_width)));
 }
 
-void PackQueries(const BackwardHead& head, const QueryBlock& queries, const BackwardScratch& s) {
-  const int64_t strip_end = RoundUp(queries.num_rows, kStripRows);
-  for (int64_t r = 0; r < strip_end; r += 2) {
+// Rows [begin, end) of the block: whole strips, zeros past the block's end.
+void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t begin, int64_t end,
+                 const BackwardScratch& s) {
+  for (int64_t r = begin; r < end; r += 2) {
     const uint16_t *q[2], *dout[2];
     int64_t widths[2], value_widths[2];
     for (int64_t i = 0; i < 2; ++i) {
       const int64_t row = r + i < queries.num_rows ? queries.rows[r + i] : -1;
+      const int64_t later = queries.rows[Least(r + i + kPrefetchRows, queries.num_rows - 1)];
+      PrefetchRow(head.q, later, head.width);
+      PrefetchRow(head.dout, later, head.value_width);
       const float lse = row < 0 ? kNegativeInfinity : head.lse.data[row * head.lse.stride];
       // No such row, or one that sees nothing: all its weights are e^(0 − ∞) = 0.
       const bool is_empty = lse == kNegativeInfinity;
@@ -95,27 +99,33 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, const Back
   }
 }
 
-// x · yᵀ along the width: 6 rows by 64 keys.
-LONGSPAN_INLINE void ProductTile(const uint32_t* rows, const uint32_t* keys, int64_t width,
+// x · yᵀ along the width: 6 rows by the first num_keys of 64 keys, rounded up to whole vectors; then zeros.
+LONGSPAN_INLINE void ProductTile(const uint32_t* rows, const uint32_t* keys, int64_t width, int num_keys,
                                  float (&tile)[kStripRows][kPanelKeys]) {
-  Vec c[kStripRows][kTileVectors];
-  Clear(c);
-  MultiplyAddAlongWidth(c, rows, kBackwardBlock.rows, keys, width);
+  ForTileColumns(
+      num_keys, [&](auto vectors, int64_t) __attribute__((always_inline)) {
+        constexpr int kVectors = decltype(vectors)::value;
+        Vec c[kStripRows][kVectors];
+        Clear(c);
+        MultiplyAddAlongWidth(c, rows, kBackwardBlock.rows, keys, width);
 #pragma GCC unroll 8
-  for (int r = 0; r < kStripRows; ++r)
+        for (int r = 0; r < kStripRows; ++r)
 #pragma GCC unroll 8
-    for (int j = 0; j < kTileVectors; ++j) Store(&tile[r][j * kLanes], c[r][j]);
+          for (int j = 0; j < kTileVectors; ++j) Store(&tile[r][j * kLanes], j < kVectors ? c[r][j] : Set(0));
+      });
 }
 
 // P and dS of one tile.
 template <bool kMasked>
 LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t first_row,
-                                int64_t panel, const uint64_t* mask) {
+                                int64_t panel, const TileMask& mask) {
+  const int num_keys = kMasked ? EndBit(mask.any) : kPanelKeys;
   alignas(64) float scores[kStripRows][kPanelKeys], dp[kStripRows][kPanelKeys];
   ProductTile(s.q + first_row * kColumns, s.k_width_pairs + panel * kPanelKeys * RowWords(head.width),
-              head.width, scores);
+              head.width, num_keys, scores);
   ProductTile(s.dout + first_row * kColumns,
-              s.v_width_pairs + panel * kPanelKeys * RowWords(head.value_width), head.value_width, dp);
+              s.v_width_pairs + panel * kPanelKeys * RowWords(head.value_width), head.value_width, num_keys,
+              dp);
   const Vec scale = Set(Magnitude(head.scale)), log2e = Set(kLog2E);
   for (int64_t pair = 0; pair < kStripPairs; ++pair) {
     const int64_t row = first_row + 2 * pair;
@@ -134,7 +144,7 @@ LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch&
           const int64_t key = begin + j * kLanes;
           const Vec x = Mul(Sub(Mul(Load(&scores[2 * pair + i][key]), scale), lse), log2e);
           weight[j] = Exp2ForBf16(x);
-          if constexpr (kMasked) weight[j] = Select(mask[2 * pair + i] >> key, weight[j], Set(0));
+          if constexpr (kMasked) weight[j] = Select(mask.rows[2 * pair + i] >> key, weight[j], Set(0));
           product[j] = Mul(weight[j], Sub(Load(&dp[2 * pair + i][key]), delta));
         }
         p[i] = Narrow(weight[0], weight[1]);
@@ -174,9 +184,13 @@ LONGSPAN_INLINE void AddKeyGradients(const uint32_t* weights, const uint32_t* x,
 void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int num_panels,
                      const TileMask* tiles, float* scratch) {
   const BackwardScratch s(head, scratch);
-  PackQueries(head, queries, s);
-  const int64_t num_strips = RoundUp(queries.num_rows, kStripRows) / kStripRows;
-  for (int64_t strip = 0; strip < num_strips; ++strip) {
+  const int64_t num_tiles = RoundUp(queries.num_rows, kStripRows) / kStripRows * num_panels;
+  int64_t first = 0, last = num_tiles - 1;  // that some row sees
+  while (first < last && tiles[first].any == 0) ++first;
+  while (first < last && tiles[last].any == 0) --last;
+  const int64_t first_strip = first / num_panels, num_strips = last / num_panels + 1;
+  PackQueries(head, queries, first_strip * kStripRows, num_strips * kStripRows, s);
+  for (int64_t strip = first_strip; strip < num_strips; ++strip) {
     for (int64_t panel = 0; panel < num_panels; ++panel) {
       const TileMask& tile = tiles[strip * num_panels + panel];
       if (tile.any == 0) {
@@ -185,9 +199,9 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
           ClearWords(kPanelKeys, s.ds_pairs + pair * kPairRow + panel * kPanelKeys);
         }
       } else if (tile.rows != nullptr) {
-        WeightTile<true>(head, s, strip * kStripRows, panel, tile.rows);
+        WeightTile<true>(head, s, strip * kStripRows, panel, tile);
       } else {
-        WeightTile<false>(head, s, strip * kStripRows, panel, nullptr);
+        WeightTile<false>(head, s, strip * kStripRows, panel, tile);
       }
     }
   }

@@ -61,6 +61,7 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
     ClearRow(head.value_width, out, kForwardBlock.rows);
     // Rows past the end are zeros.
     const int64_t row = queries.rows[Least(r, queries.num_rows - 1)];
+    PrefetchRow(head.q, queries.rows[Least(r + kPrefetchRows, queries.num_rows - 1)], head.width);
     PackWords(RowOf(head.q, row), r < queries.num_rows ? head.width : 0, head.width, SignFlip(head.scale),
               s.q + r * kColumns, kForwardBlock.rows);
     if (head.first || r >= queries.num_rows) continue;
@@ -72,25 +73,34 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
   }
 }
 
-// One tile of products, and the maxima of its rows lane by lane.
+// One tile of products, and the maxima of its rows lane by lane. Columns after the last that is seen are not
+// computed.
 LONGSPAN_INLINE void ScoreTile(const uint32_t* q, int64_t width, const uint32_t* keys, const TileMask& mask,
                                float* scores, Vec (&max)[kStripRows]) {
-  Vec c[kStripRows][kTileVectors];
-  Clear(c);
-  MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys, width);
-  if (mask.rows != nullptr) {
+  ForTileColumns(
+      EndBit(mask.any), [&](auto vectors, int64_t) __attribute__((always_inline)) {
+        constexpr int kVectors = decltype(vectors)::value;
+        Vec c[kStripRows][kVectors];
+        Clear(c);
+        MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys, width);
+        if (mask.rows != nullptr) {
 #pragma GCC unroll 8
-    for (int r = 0; r < kStripRows; ++r)
+          for (int r = 0; r < kStripRows; ++r)
 #pragma GCC unroll 8
-      for (int j = 0; j < kTileVectors; ++j)
-        c[r][j] = Select(mask.rows[r] >> (j * kLanes), c[r][j], Set(kNegativeInfinity));
-  }
+            for (int j = 0; j < kVectors; ++j)
+              c[r][j] = Select(mask.rows[r] >> (j * kLanes), c[r][j], Set(kNegativeInfinity));
+        }
 #pragma GCC unroll 8
-  for (int r = 0; r < kStripRows; ++r) {
+        for (int r = 0; r < kStripRows; ++r) {
+          Vec row_max = c[r][0];
 #pragma GCC unroll 8
-    for (int j = 0; j < kTileVectors; ++j) Store(scores + r * kScoreRow + j * kLanes, c[r][j]);
-    max[r] = Max(max[r], Max(Max(c[r][0], c[r][1]), Max(c[r][2], c[r][3])));
-  }
+          for (int j = 1; j < kVectors; ++j) row_max = Max(row_max, c[r][j]);
+          max[r] = Max(max[r], row_max);
+#pragma GCC unroll 8
+          for (int j = 0; j < kTileVectors; ++j)
+            Store(scores + r * kScoreRow + j * kLanes, j < kVectors ? c[r][j] : Set(kNegativeInfinity));
+        }
+      });
 }
 
 // scores[0 … n) ← e^(scale · (score − max)) as bf16, from its first byte on; returns their sum. n is a

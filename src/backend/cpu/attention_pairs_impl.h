@@ -76,6 +76,12 @@ LONGSPAN_INLINE const uint16_t* RowOf(const ConstRows& x, int64_t row) {
   return static_cast<const uint16_t*>(x.data) + row * x.stride;
 }
 
+// Rows of a head lie far apart in memory: asks for one that will soon be packed.
+LONGSPAN_INLINE void PrefetchRow(const ConstRows& x, int64_t row, int64_t width) {
+  for (int64_t i = 0; i < width; i += 2 * kWords) __builtin_prefetch(RowOf(x, row) + i);
+}
+constexpr int64_t kPrefetchRows = 16;  // ahead
+
 // A row of row panels of `rows` rows, for x of `full_width` numbers: its first `width`, then zeros; the bits
 // `flip` of each word inverted.
 LONGSPAN_INLINE void PackWords(const uint16_t* x, int64_t width, int64_t full_width, uint32_t flip,
@@ -119,9 +125,12 @@ LONGSPAN_INLINE void PackRowPair(const uint16_t* even, int64_t even_width, const
 // The panel's keys, then zeros, as row pairs.
 void PackKeyPairs(const ConstRows& x, const KeyPanel& keys, int64_t width, uint32_t* panels, int64_t pairs) {
   const auto width_of = [&](int64_t j) { return j < keys.count ? width : 0; };
-  for (int64_t j = 0; j < kPanelKeys; j += 2)
+  for (int64_t j = 0; j < kPanelKeys; j += 2) {
+    PrefetchRow(x, keys.row + j + kPrefetchRows, width);
+    PrefetchRow(x, keys.row + j + 1 + kPrefetchRows, width);
     PackRowPair(RowOf(x, keys.row + j), width_of(j), RowOf(x, keys.row + j + 1), width_of(j + 1), width,
                 panels + j / 2 * kColumns, pairs);
+  }
 }
 
 // Element j of r[i] becomes element i of r[j].
@@ -156,6 +165,7 @@ LONGSPAN_INLINE void TransposeWords(Words (&r)[16]) {
 // The panel's keys, then zeros, as width pairs: [RowWords(width)][64].
 void PackWidthPairs(const ConstRows& x, const KeyPanel& keys, int64_t width, uint32_t* to) {
   for (int64_t j = 0; j < kPanelKeys; j += kWords) {
+    for (int64_t i = 0; i < kWords; ++i) PrefetchRow(x, keys.row + j + i + kPrefetchRows, width);
     for (int64_t word = 0; word < RowWords(width); word += kWords) {
       Words block[kWords];
 #pragma GCC unroll 16
