@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -38,6 +37,10 @@ const char* Advice(int error) {
     case EMFILE:
     case ENFILE:
       return "; raise the limit on open files (ulimit -n)";
+    case ENAMETOOLONG:
+      return "; choose a shorter name";
+    case ELOOP:
+      return "; its symbolic links lead in a circle: mend them";
     default:
       return "";
   }
@@ -67,27 +70,63 @@ class FileDescriptor {
   int fd_;
 };
 
-int OpenForReading(const std::string& path, int flags = 0) {
+int OpenForReading(const std::string& path, int flags) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   if (fd < 0) ThrowReadError(path, errno);
   return fd;
 }
 
+// A regular file, open for reading, and its size.
+class RegularFile {
+ public:
+  // O_NONBLOCK: a pipe that nobody writes to is to be refused below, not waited for.
+  explicit RegularFile(const std::string& path) : file_(OpenForReading(path, O_NONBLOCK)) {
+    struct stat status;
+    if (fstat(file_.get(), &status) != 0) ThrowReadError(path, errno);
+    if (S_ISDIR(status.st_mode)) ThrowReadError(path, EISDIR);
+    Require(S_ISREG(status.st_mode), "cannot read '{}': it is a pipe or a device; copy it to a file first",
+            path);
+    size_ = static_cast<size_t>(status.st_size);
+  }
+  int fd() const { return file_.get(); }
+  size_t size() const { return size_; }
+
+ private:
+  const FileDescriptor file_;
+  size_t size_ = 0;
+};
+
+// False if there is nothing at the path, whose status is else `status`.
+bool FindStatus(const std::string& path, struct stat& status) {
+  if (stat(path.c_str(), &status) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) ThrowReadError(path, errno);
+  return false;
+}
+
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path) {
-  const FileDescriptor file(OpenForReading(path));
+bool Exists(const std::string& path) {
   struct stat status;
-  if (fstat(file.get(), &status) != 0) ThrowReadError(path, errno);
-  if (S_ISDIR(status.st_mode)) ThrowReadError(path, EISDIR);
-  Require(S_ISREG(status.st_mode), "cannot map '{}': it is a pipe or a device; copy it to a file first",
-          path);
-  if (status.st_size == 0) return;  // nothing to map, and mmap refuses it
-  const size_t size = static_cast<size_t>(status.st_size);
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  return FindStatus(path, status);
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat status;
+  return FindStatus(path, status) && S_ISDIR(status.st_mode);
+}
+
+bool IsRegularFile(const std::string& path) {
+  struct stat status;
+  return FindStatus(path, status) && S_ISREG(status.st_mode);
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const RegularFile file(path);
+  if (file.size() == 0) return;  // nothing to map, and mmap refuses it
+  void* data = mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.fd(), 0);
   if (data == MAP_FAILED) ThrowReadError(path, errno);
   data_ = data;
-  size_ = size;
+  size_ = file.size();
 }
 
 MappedFile::~MappedFile() {
@@ -138,15 +177,13 @@ void FileWriter::Finish() {
 }
 
 std::string ReadTextFile(const std::string& path) {
-  const FileDescriptor file(OpenForReading(path));
-  struct stat status;
-  if (fstat(file.get(), &status) != 0) ThrowReadError(path, errno);
-  // The size is only a hint (a pipe has none): one byte more sees the end without growing the text.
-  std::string text(static_cast<size_t>(std::max<off_t>(status.st_size, 0)) + 1, '\0');
+  const RegularFile file(path);
+  // The size is only a hint (/proc gives none): one byte more sees the end without growing the text.
+  std::string text(file.size() + 1, '\0');
   size_t size = 0;
   for (;;) {
     if (size == text.size()) text.resize(2 * size + 4096);
-    const ssize_t n = read(file.get(), text.data() + size, text.size() - size);
+    const ssize_t n = read(file.fd(), text.data() + size, text.size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) ThrowReadError(path, errno);
     if (n == 0) break;

@@ -9,9 +9,15 @@
 
 namespace longspan {
 
+// What is at a path, links followed. False if nothing is there; throws Error as MappedFile does where that
+// cannot be found out (a folder that may not be searched, a name that is too long, links in a circle).
+bool Exists(const std::string& path);
+bool IsDirectory(const std::string& path);
+bool IsRegularFile(const std::string& path);
+
 // Read-only mapping of a whole regular file. Throws Error naming the path, the cause and what to do: kInput
-// where the path is at fault (missing, a folder), kResource where the machine is (permission, memory, open
-// files).
+// where the path is at fault (missing, a folder, a pipe), kResource where the machine is (permission, memory,
+// open files).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -45,7 +51,7 @@ class FileWriter {
   int64_t written_ = 0;
 };
 
-std::string ReadTextFile(const std::string& path);  // also from a pipe; errors as MappedFile's
+std::string ReadTextFile(const std::string& path);  // errors as MappedFile's
 // Replaces `path` as a whole: written beside it (`path`.tmp), synced, renamed. At any moment, also after a
 // crash, `path` holds all of the old text or all of the new. One writer per path at a time.
 void WriteFileAtomically(const std::string& path, std::string_view text);

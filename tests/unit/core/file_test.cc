@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -70,7 +71,7 @@ TEST_F(FileTest, AnEmptyFileIsAFile) {
   EXPECT_EQ(ReadTextFile(Path("empty")), "");
 }
 
-// As with a pipe, the system says that this file has no bytes; it has thousands.
+// The system says that this file has no bytes; it has thousands.
 TEST_F(FileTest, ReadsWhatHasNoSize) {
   const std::string text = ReadTextFile("/proc/self/smaps");
   EXPECT_GT(text.size(), 5000u);
@@ -91,6 +92,43 @@ TEST_F(FileTest, ErrorsNameThePathAndTheCause) {
   ExpectError(ExitCode::kResource, {missing + "/x", "No such file"},
               [&] { FileWriter writer(missing + "/x"); });
   ExpectError(ExitCode::kInput, {missing}, [&] { SyncDirectory(missing); });
+}
+
+// Nobody writes to it: opening it in the usual way would wait for ever.
+TEST_F(FileTest, APipeIsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  ExpectError(ExitCode::kInput, {Path("pipe"), "pipe or a device"}, [&] { MappedFile file(Path("pipe")); });
+  ExpectError(ExitCode::kInput, {Path("pipe"), "pipe or a device"}, [&] { ReadTextFile(Path("pipe")); });
+}
+
+TEST_F(FileTest, WhatIsAtAPath) {
+  WriteFileAtomically(Path("file"), "");
+  fs::create_symlink("file", Path("link"));
+  fs::create_symlink("nothing", Path("broken"));
+  EXPECT_TRUE(Exists(Path("file")) && IsRegularFile(Path("file")) && !IsDirectory(Path("file")));
+  EXPECT_TRUE(Exists(Path("link")) && IsRegularFile(Path("link")) && !IsDirectory(Path("link")));
+  EXPECT_TRUE(Exists(Path(".")) && !IsRegularFile(Path(".")) && IsDirectory(Path(".")));
+  EXPECT_TRUE(Exists("/dev/null") && !IsRegularFile("/dev/null") && !IsDirectory("/dev/null"));
+  for (const char* nothing : {"nothing", "broken", "file/below", "nothing/below"}) {
+    EXPECT_FALSE(Exists(Path(nothing))) << nothing;
+    EXPECT_FALSE(IsRegularFile(Path(nothing))) << nothing;
+    EXPECT_FALSE(IsDirectory(Path(nothing))) << nothing;
+  }
+}
+
+TEST_F(FileTest, WhatCannotBeFoundOutIsAnError) {
+  const std::string long_name = Path(std::string(300, 'x'));
+  fs::create_symlink("circle", Path("circle"));
+  for (const auto& ask : {Exists, IsDirectory, IsRegularFile}) {
+    ExpectError(ExitCode::kInput, {long_name, "too long", "shorter"}, [&] { ask(long_name); });
+    ExpectError(ExitCode::kInput, {Path("circle"), "circle: mend"}, [&] { ask(Path("circle")); });
+  }
+  if (geteuid() == 0) return;  // who may search everything
+  fs::create_directory(Path("closed"));
+  fs::permissions(Path("closed"), fs::perms::none);
+  for (const auto& ask : {Exists, IsDirectory, IsRegularFile})
+    ExpectError(ExitCode::kResource, {Path("closed/x"), "permissions"}, [&] { ask(Path("closed/x")); });
+  fs::permissions(Path("closed"), fs::perms::owner_all);
 }
 
 TEST_F(FileTest, AnUnfinishedFileIsRemoved) {
