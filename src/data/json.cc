@@ -8,6 +8,7 @@
 namespace longspan {
 namespace {
 
+constexpr int kMaxDepth = 128;     // of lists and objects; no file of a model or a text needs ten
 constexpr size_t kMaxCause = 300;  // the parser quotes what it read last, which may be a whole line
 
 // "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error …" from the place on; a
@@ -15,16 +16,24 @@ constexpr size_t kMaxCause = 300;  // the parser quotes what it read last, which
 std::string Cause(std::string_view what, bool one_line) {
   size_t begin = what.find(one_line ? "column " : "line ");
   if (begin == what.npos) begin = what.find("] ") == what.npos ? 0 : what.find("] ") + 2;
-  const std::string_view cause = what.substr(begin);
-  return cause.size() <= kMaxCause ? std::string(cause) : fmt::format("{} …", cause.substr(0, kMaxCause));
+  return Shortened(what.substr(begin), kMaxCause);
 }
 
 }  // namespace
 
+std::string Shortened(std::string_view text, size_t size) {
+  if (text.size() <= size) return std::string(text);
+  while (size > 0 && (text[size] & 0xc0) == 0x80) --size;  // inside a UTF-8 character
+  return fmt::format("{}…", text.substr(0, size));
+}
+
 template <class Json>
 Json ParseJson(std::string_view text, const std::string& where) {
   std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto refuse_repeated_keys = [&](int, typename Json::parse_event_t event, Json& value) {
+  const auto check = [&](int depth, typename Json::parse_event_t event, Json& value) {
+    Require(depth < kMaxDepth ||
+                (event != Json::parse_event_t::object_start && event != Json::parse_event_t::array_start),
+            "{}: lists and objects are nested more than {} deep", where, kMaxDepth);
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key) {
@@ -34,7 +43,7 @@ Json ParseJson(std::string_view text, const std::string& where) {
     return true;
   };
   try {
-    return Json::parse(text.begin(), text.end(), refuse_repeated_keys);
+    return Json::parse(text.begin(), text.end(), check);
   } catch (const typename Json::exception& e) {
     const bool one_line = text.find('\n') == std::string_view::npos;
     throw Error(fmt::format("{}: not valid JSON: {}", where, Cause(e.what(), one_line)));

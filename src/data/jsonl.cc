@@ -9,14 +9,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxQuote = 60;
-
-// A value as an error message shows it.
-std::string Quote(const json& value) {
-  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() <= kMaxQuote ? text : text.substr(0, kMaxQuote) + "…";
-}
-
 bool IsIdBelow(const json& value, int64_t vocab_size) {
   return value.is_number_unsigned() && value.get<uint64_t>() < static_cast<uint64_t>(vocab_size);
 }
@@ -27,7 +19,7 @@ bool IsNoTarget(const json& value) {
 
 const json& ListAt(const json& line, const char* key, const std::string& where) {
   const json& list = line.at(key);
-  Require(list.is_array(), "{}: \"{}\" is {}; a list is wanted", where, key, Quote(list));
+  Require(list.is_array(), "{}: \"{}\" is {}; a list is wanted", where, key, Quoted(list));
   return list;
 }
 
@@ -46,7 +38,7 @@ std::vector<int32_t> ReadIds(const json& list, int64_t vocab_size, const std::st
   for (const json& id : list) {
     Require(IsIdBelow(id, vocab_size),
             "{}: input_ids[{}] is {}; an integer from 0 to {} is wanted (the model's vocab_size is {})",
-            where, ids.size(), Quote(id), vocab_size - 1, vocab_size);
+            where, ids.size(), Quoted(id), vocab_size - 1, vocab_size);
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -59,7 +51,7 @@ std::vector<int32_t> ReadLabels(const json& list, int64_t vocab_size, const std:
     Require(IsNoTarget(label) || IsIdBelow(label, vocab_size),
             "{}: labels[{}] is {}; {} (no target) or an integer from 0 to {} is wanted (the model's "
             "vocab_size is {})",
-            where, labels.size(), Quote(label), kIgnoreTarget, vocab_size - 1, vocab_size);
+            where, labels.size(), Quoted(label), kIgnoreTarget, vocab_size - 1, vocab_size);
     labels.push_back(label.get<int32_t>());
   }
   return labels;
@@ -73,7 +65,7 @@ std::vector<int32_t> ReadLossMask(const json& list, const std::vector<int32_t>& 
     const size_t i = labels.size();
     const bool counts = flag == true || flag == 1;  // numbers compare by value: 1 and 1.0
     Require(counts || flag == false || flag == 0, "{}: loss_mask[{}] is {}; 0, 1, false or true is wanted",
-            where, i, Quote(flag));
+            where, i, Quoted(flag));
     labels.push_back(counts ? ids[i] : kIgnoreTarget);
   }
   return labels;
@@ -84,7 +76,7 @@ std::vector<int32_t> ReadLossMask(const json& list, const std::vector<int32_t>& 
 JsonlDocument ParseJsonlLine(std::string_view text, int64_t vocab_size, const std::string& where) {
   const json line = ParseJson(text, where);
   Require(line.is_object(), "{}: the line is {}; an object with \"text\" or \"input_ids\" is wanted", where,
-          Quote(line));
+          Quoted(line));
   const bool has_ids = line.contains("input_ids");
   const bool has_mask = line.contains("loss_mask"), has_labels = line.contains("labels");
   Require(has_ids != line.contains("text"),
@@ -98,7 +90,7 @@ JsonlDocument ParseJsonlLine(std::string_view text, int64_t vocab_size, const st
     Require(!has_mask && !has_labels, "{}: \"{}\" needs \"input_ids\", but the line has \"text\"", where,
             has_mask ? "loss_mask" : "labels");
     const json& value = line.at("text");
-    Require(value.is_string(), "{}: \"text\" is {}; a string is wanted", where, Quote(value));
+    Require(value.is_string(), "{}: \"text\" is {}; a string is wanted", where, Quoted(value));
     document.text = value.get<std::string>();
     return document;
   }

@@ -91,7 +91,7 @@ class Reader {
   }
 
   void RequireValue(bool ok, const std::string& key, const Json& got, std::string_view wanted) const {
-    Require(ok, "{}: {} is {}, but must be {}", where_, key, got.dump(), wanted);
+    Require(ok, "{}: {} is {}, but must be {}", where_, key, Quoted(got), wanted);
   }
 
  private:
@@ -141,9 +141,10 @@ void RefuseUnsupported(const Reader& reader) {
           reader.where());
   Require(!type || *type == "llama", "{}: model_type '{}' is not implemented; supported: llama",
           reader.where(), type.value_or(""));
-  Require(!architectures || *architectures == Json::array({"LlamaForCausalLM"}),
-          "{}: architectures {} is not implemented; supported: [\"LlamaForCausalLM\"]", reader.where(),
-          architectures ? architectures->dump() : "");
+  if (architectures)
+    Require(*architectures == Json::array({"LlamaForCausalLM"}),
+            "{}: architectures {} is not implemented; supported: [\"LlamaForCausalLM\"]", reader.where(),
+            Quoted(*architectures));
 
   for (const FixedSetting& setting : FixedSettings()) {
     const Json* value = reader.Find(setting.key);
@@ -155,14 +156,14 @@ void RefuseUnsupported(const Reader& reader) {
       names.push_back(s.dump());
     }
     Require(supported, "{}: {} {} is not implemented; supported: {}", reader.where(), setting.key,
-            value->dump(), fmt::join(names, ", "));
+            Quoted(*value), fmt::join(names, ", "));
   }
   if (const Json* layers = reader.Find("layer_types"); layers) {
     reader.RequireValue(layers->is_array(), "layer_types", *layers, "a list");
     for (const Json& layer : *layers)
       Require(layer == "full_attention",
               "{}: layer type {} is not implemented; supported: \"full_attention\"", reader.where(),
-              layer.dump());
+              Quoted(layer));
   }
 }
 
@@ -204,7 +205,7 @@ void ReadRope(const Reader& reader, ModelConfig& config) {
           "{}: rope_type is missing; supported: default, llama3", rope.where());
   if (const Json* partial = rope.Find("partial_rotary_factor"); partial)
     Require(*partial == 1, "{}: partial_rotary_factor {} is not implemented; supported: 1", rope.where(),
-            partial->dump());
+            Quoted(*partial));
   const std::string kind = rope_type ? *rope_type : type.value_or("default");
   Require(kind == "default" || kind == "llama3",
           "{}: rope_type '{}' is not implemented; supported: default, llama3", rope.where(), kind);

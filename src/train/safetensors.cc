@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <filesystem>
 #include <iterator>
 #include <limits>
 #include <utility>
 
 #include "core/check.h"
+#include "core/file.h"
 #include "data/json.h"
 
 namespace longspan {
@@ -56,7 +56,7 @@ SafetensorsReader::Entry ParseEntry(const json& value, const std::string& where)
   entry.end = offsets[1].get<int64_t>();
   const auto type = std::find_if(std::begin(kStoredTypes), std::end(kStoredTypes),
                                  [&](const StoredType& t) { return t.name == entry.dtype; });
-  Require(type != std::end(kStoredTypes), "{}: unknown dtype {}", where, dtype.dump());
+  Require(type != std::end(kStoredTypes), "{}: unknown dtype {}", where, Quoted(dtype));
   int64_t bytes = type->bytes;
   bool overflow = false;
   // Zeros first: they make a product of any other sizes fit.
@@ -180,11 +180,11 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory, const s
     : directory_(directory), stem_(stem) {
   const std::string single = fmt::format("{}/{}.safetensors", directory, stem);
   const std::string index = single + ".index.json";
-  if (std::filesystem::exists(single)) {
+  if (Exists(single)) {
     shards_.emplace_back(single);
   } else {
-    Require(std::filesystem::exists(index),
-            "{}: there is neither {}.safetensors nor {}.safetensors.index.json", directory, stem, stem);
+    Require(Exists(index), "{}: there is neither {}.safetensors nor {}.safetensors.index.json", directory,
+            stem, stem);
     OpenShards(index);
   }
   for (size_t i = 0; i < shards_.size(); ++i)
@@ -201,11 +201,11 @@ void SafetensorsDirectory::OpenShards(const std::string& index_path) {
   for (const auto& [name, file] : index["weight_map"].items()) {
     Require(file.is_string() && file.get_ref<const std::string&>().find('/') == std::string::npos,
             "{}: the file of tensor '{}' is {}; a name without a folder is wanted", index_path, name,
-            file.dump());
+            Quoted(file));
     const std::string path = fmt::format("{}/{}", directory_, file.get_ref<const std::string&>());
     const auto [shard, is_new] = shard_of_file.emplace(path, shards_.size());
     if (is_new) {
-      Require(std::filesystem::exists(path), "{}: the shard {} is missing", index_path, path);
+      Require(Exists(path), "{}: the shard {} is missing", index_path, path);
       shards_.emplace_back(path);
     }
     Require(shards_[shard->second].Has(name), "{}: tensor '{}' should be in {} but is not", index_path, name,

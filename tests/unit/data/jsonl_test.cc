@@ -97,6 +97,22 @@ TEST(Jsonl, BadLinesAreRefusedWithPlaceAndCause) {
   }
 }
 
+// `levels` lists in one another, below the line's object.
+std::string Nested(size_t levels) {
+  return "{\"text\": \"t\", \"deep\": " + std::string(levels, '[') + std::string(levels, ']') + "}";
+}
+
+TEST(Jsonl, NestingIsLimited) {
+  EXPECT_EQ(Parse(Nested(127)).text, "t");
+  testing::ExpectError({"a.jsonl:7", "more than 128"}, [] { Parse(Nested(128)); });
+  // So many that whatever visits them recursively runs out of stack.
+  testing::ExpectError({"a.jsonl:7", "more than 128"}, [] { Parse(Nested(1'000'000)); });
+  testing::ExpectError({"a.jsonl:7", "more than 128"}, [] { Parse(std::string(1'000'000, '[')); });
+  std::string objects;
+  for (int i = 0; i < 129; ++i) objects += "{\"x\":";
+  testing::ExpectError({"more than 128"}, [&] { Parse(objects); });
+}
+
 TEST(Jsonl, MessagesStayShort) {
   const std::string long_text(100000, 'x');
   for (const std::string& line : {"{\"text\": \"" + long_text, "[\"" + long_text + "\"]"}) {
