@@ -1,6 +1,7 @@
 #include "core/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -9,9 +10,7 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kCommitStep = int64_t{16} << 20;
-// Address space only; a real arena can't need more than a machine's memory.
-constexpr int64_t kLargestReservation = int64_t{1} << 40;
-constexpr int64_t kSmallestReservation = int64_t{1} << 32;
+constexpr int64_t kSmallestReservation = int64_t{64} << 20;
 // A measured arena lies where no machine has memory: it may describe any size, and whoever touches it
 // crashes.
 constexpr int64_t kNowhere = int64_t{1} << 62;
@@ -20,14 +19,19 @@ int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; 
 
 }  // namespace
 
-Arena::Arena(Mode mode) : mode_(mode) {
+int64_t Arena::AllocationBytes(int64_t bytes) { return RoundUp(bytes, kAlignment); }
+
+Arena::Arena(Mode mode, int64_t capacity) : mode_(mode) {
   if (mode == Mode::kMeasure) {
     base_ = reinterpret_cast<char*>(kNowhere);
     reserved_ = kNowhere;
     return;
   }
-  // Where address space is limited (ulimit -v, sanitizers' shadow memory) a smaller reservation does as well.
-  for (int64_t size = kLargestReservation; size >= kSmallestReservation; size /= 2) {
+  const int64_t physical = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  int64_t size = RoundUp(std::max(capacity > 0 ? capacity : physical, int64_t{1}), kCommitStep);
+  const int64_t smallest = capacity > 0 ? size : std::min(size, kSmallestReservation);
+  // Where address space is limited (ulimit -v, many ranks) a smaller reservation often does as well.
+  for (; size >= smallest; size = size / 2 / kCommitStep * kCommitStep) {
     void* base = mmap(nullptr, static_cast<size_t>(size), PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base != MAP_FAILED) {
@@ -36,8 +40,11 @@ Arena::Arena(Mode mode) : mode_(mode) {
       return;
     }
   }
-  throw Error("cannot reserve 4 GiB of address space for the step's memory; raise the limit (ulimit -v)",
-              ExitCode::kResource);
+  throw Error(
+      fmt::format("cannot reserve {} bytes of address space; use fewer ranks, or raise the process's limit "
+                  "if it has one (ulimit -v)",
+                  smallest),
+      ExitCode::kResource);
 }
 
 Arena::~Arena() {
@@ -45,7 +52,7 @@ Arena::~Arena() {
 }
 
 Tensor Arena::Allocate(std::string_view name, DType dtype, std::span<const int64_t> shape) {
-  const int64_t bytes = RoundUp(Tensor(nullptr, dtype, shape).num_bytes(), kAlignment);
+  const int64_t bytes = AllocationBytes(Tensor(nullptr, dtype, shape).num_bytes());
   Require(ExitCode::kResource, bytes <= reserved_ - used_,
           "a step needs more than the {} bytes of address space this process may reserve ({} more for {})",
           reserved_, bytes, name);

@@ -21,7 +21,9 @@ class Arena {
  public:
   enum class Mode { kReal, kMeasure };
 
-  explicit Arena(Mode mode = Mode::kReal);
+  // Room for `capacity` bytes of allocations, which are rounded up (AllocationBytes); 0: for as much as the
+  // machine has memory, or as the process may address. Throws Error(kResource).
+  explicit Arena(Mode mode = Mode::kReal, int64_t capacity = 0);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -32,6 +34,9 @@ class Arena {
   Tensor Allocate(std::string_view name, DType dtype, std::initializer_list<int64_t> shape) {
     return Allocate(name, dtype, std::span<const int64_t>(shape.begin(), shape.size()));
   }
+
+  // What an allocation of so many bytes takes.
+  static int64_t AllocationBytes(int64_t bytes);
 
   // Everything allocated inside a Scope is released when it ends. Scopes nest.
   class Scope {

@@ -37,9 +37,21 @@ Tensor ActivationShape(const ModelConfig& config, Activation id, int64_t rows, D
   return {};
 }
 
+namespace {
+
+int64_t BytesOf(const ModelConfig& config, int64_t rows, DType dtype, const std::set<Activation>& kept) {
+  int64_t bytes = 0;
+  for (const Activation id : kept)
+    bytes += config.num_hidden_layers *
+             Arena::AllocationBytes(ActivationShape(config, id, rows, dtype).num_bytes());
+  return bytes;
+}
+
+}  // namespace
+
 ResidentActivationStore::ResidentActivationStore(const ModelConfig& config, int64_t rows, DType dtype,
                                                  const std::set<Activation>& kept, bool measure)
-    : arena_(measure ? Arena::Mode::kMeasure : Arena::Mode::kReal) {
+    : arena_(measure ? Arena::Mode::kMeasure : Arena::Mode::kReal, BytesOf(config, rows, dtype, kept)) {
   for (const ActivationRow& row : ActivationTable()) {
     CHECK(!row.recomputed_from.empty() || kept.contains(row.id));
     if (!kept.contains(row.id)) continue;

@@ -246,6 +246,23 @@ CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& we
   return state;
 }
 
+void CheckCheckpointModel(const std::string& directory, const ModelConfig& model) {
+  const std::string path = directory + "/config.json";
+  const ModelConfig saved = ParseModelConfig(ReadTextFile(path), path);
+  const auto keys_of = [](const ModelConfig& config) {
+    json keys = json::parse(WriteModelConfig(config, "", DType::kFloat32));
+    keys.erase("max_position_embeddings");  // neither changes what is computed
+    keys.erase("initializer_range");
+    return keys;
+  };
+  const json was = keys_of(saved), is = keys_of(model);
+  for (const auto& [key, value] : is.items())
+    Require(was.contains(key) && was[key] == value,
+            "{} is of another model than model_path: {} is {} there and {} here; go on with the model that "
+            "the run began with",
+            path, key, was.contains(key) ? was[key].dump() : "not set", value.dump());
+}
+
 void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
   const SafetensorsDirectory files(directory, "model");
   std::vector<SafetensorsTensor> tensors = ModelTensors(weights);
@@ -272,7 +289,17 @@ void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
 std::string LatestCheckpoint(const std::string& checkpoints_directory) {
   const fs::path latest = fs::path(checkpoints_directory) / "latest";
   std::error_code error;
-  if (!fs::exists(fs::symlink_status(latest, error))) return "";
+  if (!fs::exists(fs::symlink_status(latest, error))) {
+    // A copy that dropped links, or a kill between two renames. Numbered directories are always whole.
+    std::string newest;
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints_directory, error)) {
+      const std::string name = entry.path().filename();
+      const bool numbered = name.size() >= 8 && std::all_of(name.begin(), name.end(),
+                                                            [](char c) { return '0' <= c && c <= '9'; });
+      if (numbered && std::pair(name.size(), name) > std::pair(newest.size(), newest)) newest = name;
+    }
+    return newest.empty() ? "" : (fs::path(checkpoints_directory) / newest).string();
+  }
   const fs::path target =
       fs::is_symlink(latest, error) ? latest.parent_path() / fs::read_symlink(latest, error) : latest;
   Require(fs::is_directory(target, error),

@@ -41,11 +41,15 @@ void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeig
 // not load into SGD, nor the other way round. Throws Error naming file and tensor for whatever is missing or
 // wrong; all headers are checked before a weight changes.
 CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& weights);
+// Throws Error naming the first key in which the checkpoint's config.json makes another model than `model`,
+// or if that file cannot be read.
+void CheckCheckpointModel(const std::string& directory, const ModelConfig& model);
 // Only the weights of any Hugging Face directory (model.safetensors or its shards by index). Every tensor
 // must be one of the model's, but for `rotary_emb.inv_freq` and a tied model's lm_head.weight, which must
 // equal the embedding (and stands for it where only the head is stored). Throws Error as above.
 void LoadModelWeights(const std::string& directory, ResidentWeights& weights);
-// checkpoints/latest resolved, or empty if there is none. Throws Error if it names nothing that exists.
+// checkpoints/latest resolved, or the newest checkpoint where that link is lost, or empty if there is none.
+// Throws Error if the link names nothing that exists.
 std::string LatestCheckpoint(const std::string& checkpoints_directory);
 
 }  // namespace longspan

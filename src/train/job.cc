@@ -48,18 +48,20 @@ void LoadModel(Job& job) {
     job.model = ParseModelConfig(builtin, path);
   } else {
     const std::vector<std::string_view> names = BuiltinModelNames();
-    Require(fs::is_directory(path), "model_path {} is neither a directory nor a built-in model{}", path,
-            Suggestion(path, names));
+    std::error_code error;
+    Require(fs::is_directory(path, error), "model_path {} is neither a directory nor a built-in model{}",
+            path, Suggestion(path, names));
     const std::string file = path + "/config.json";
-    Require(fs::exists(file), "model_path {} has no config.json; it must be a Hugging Face model directory",
-            path);
+    Require(fs::exists(file, error),
+            "model_path {} has no config.json; it must be a Hugging Face model directory", path);
     job.model_json = ReadTextFile(file);
     job.model = ParseModelConfig(job.model_json, file);
     job.model_directory = path;
   }
 
   const auto own = std::find_if(kTokenizerFiles.begin(), kTokenizerFiles.end(), [&](const char* name) {
-    return !job.model_directory.empty() && fs::exists(job.model_directory + "/" + name);
+    std::error_code error;
+    return !job.model_directory.empty() && fs::exists(job.model_directory + "/" + name, error);
   });
   job.tokenizer = own == kTokenizerFiles.end() ? MakeByteTokenizer()
                                                : std::make_unique<UnavailableTokenizer>(
@@ -145,11 +147,19 @@ void ResolveRun(TrainConfig& c) {
         (fs::path(c.model_path) / "").lexically_normal().parent_path();  // no slash at its end
     const std::string name = fmt::format("{}-{}", model.filename().string(), text.data());
     c.run_name = name;  // runs begun within a second are numbered
-    for (int n = 2; fs::exists(c.base_output_directory + "/" + c.run_name); ++n)
+    std::error_code error;
+    for (int n = 2; fs::exists(c.base_output_directory + "/" + c.run_name, error); ++n)
       c.run_name = fmt::format("{}-{}", name, n);
   }
-  Require(ExitCode::kUsage, c.run_name.find('/') == std::string::npos,
-          "run_name {} contains a slash; it names a folder in base_output_directory", c.run_name);
+  Require(ExitCode::kUsage, !c.base_output_directory.empty(),
+          "base_output_directory is empty; give a folder, . for this one");
+  const bool is_plain = std::none_of(c.run_name.begin(), c.run_name.end(),
+                                     [](unsigned char x) { return x == '/' || x < ' ' || x == 0x7f; });
+  Require(ExitCode::kUsage, is_plain && c.run_name != "." && c.run_name != "..",
+          "run_name '{}' cannot be the name of a folder in base_output_directory: it may be neither . nor "
+          ".., and "
+          "hold no slash or control character",
+          c.run_name);
 }
 
 }  // namespace

@@ -1,5 +1,11 @@
 #include "train/run_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -8,36 +14,24 @@
 #include "train/checkpoint.h"
 
 namespace longspan {
+namespace {
 
 namespace fs = std::filesystem;
 
-std::string CheckpointToResume(const std::string& run_directory, const std::string& resume) {
-  const std::string latest = LatestCheckpoint(CheckpointsIn(run_directory));
-  if (resume == "auto") return latest;
-  if (resume != "none") {
-    Require(fs::is_directory(resume),
-            "resume: {} is not a checkpoint directory (…/checkpoints/00000100), nor none or auto", resume);
-    return fs::path(resume).lexically_normal().string();
-  }
-  const std::string metrics = MetricsIn(run_directory);
-  const bool has_steps = !latest.empty() || (fs::exists(metrics) && fs::file_size(metrics) > 0);
-  Require(ExitCode::kUsage, !has_steps,
-          "the run directory {} already has steps; go on with resume=auto, or give another run_name",
-          run_directory);
-  return "";
+bool HasMetrics(const std::string& run_directory) {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(MetricsIn(run_directory), error);
+  return !error && size > 0;
 }
 
-void OpenRunDirectory(const std::string& run_directory, const std::string& config_yaml, int64_t step) {
+bool SameDirectory(const fs::path& a, const fs::path& b) {
   std::error_code error;
-  fs::create_directories(run_directory, error);
-  Require(ExitCode::kResource, !error, "cannot make the run directory {}: {}", run_directory,
-          error.message());
-  WriteFileAtomically(run_directory + "/config.yml", config_yaml);
+  return fs::equivalent(a, b, error) && !error;
+}
 
-  const std::string metrics = MetricsIn(run_directory);
-  if (!fs::exists(metrics)) return;
-  // A line that was cut off by a kill ends what can be kept, as does the first step after the checkpoint.
-  const std::string text = ReadTextFile(metrics);
+// Ends at the first step after the checkpoint, or at a line that was cut off by a kill.
+void CutMetrics(const std::string& path, int64_t step) {
+  const std::string text = ReadTextFile(path);
   size_t keep = 0;
   while (keep < text.size()) {
     const size_t end = text.find('\n', keep);
@@ -48,7 +42,57 @@ void OpenRunDirectory(const std::string& run_directory, const std::string& confi
       break;
     keep = end + 1;
   }
-  if (keep != text.size()) WriteFileAtomically(metrics, std::string_view(text).substr(0, keep));
+  if (keep != text.size()) WriteFileAtomically(path, std::string_view(text).substr(0, keep));
 }
+
+}  // namespace
+
+std::string CheckpointToResume(const std::string& run_directory, const std::string& resume) {
+  const std::string latest = LatestCheckpoint(CheckpointsIn(run_directory));
+  if (resume == "auto") return latest;
+
+  const bool has_steps = !latest.empty() || HasMetrics(run_directory);
+  if (resume == "none") {
+    Require(ExitCode::kUsage, !has_steps,
+            "the run directory {} already has steps; go on with resume=auto, or give another run_name",
+            run_directory);
+    return "";
+  }
+  std::error_code error;
+  Require(fs::is_directory(resume, error),
+          "resume: {} is not a checkpoint directory (…/checkpoints/00000100), nor none or auto", resume);
+  fs::path checkpoint = fs::canonical(resume, error);  // `latest` will soon name another
+  Require(!error, "resume: cannot resolve {}: {}", resume, error.message());
+  Require(ExitCode::kUsage,
+          !has_steps || SameDirectory(checkpoint.parent_path(), CheckpointsIn(run_directory)),
+          "the run directory {} already has steps of its own, and {} is another run's checkpoint; give "
+          "another run_name",
+          run_directory, resume);
+  return checkpoint.string();
+}
+
+RunDirectory::RunDirectory(const std::string& path, const std::string& resume, const std::string& checkpoint,
+                           const std::string& config_yaml, int64_t step) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  Require(ExitCode::kResource, !error, "cannot make the run directory {}: {}", path, error.message());
+  lock_fd_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  Require(ExitCode::kResource, lock_fd_ >= 0, "cannot open the run directory {}: {}", path,
+          std::strerror(errno));
+  try {
+    Require(ExitCode::kUsage, flock(lock_fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
+            "the run directory {} is in use by another run; wait for its end, or give another run_name",
+            path);
+    Require(ExitCode::kUsage, CheckpointToResume(path, resume) == checkpoint,
+            "another run has just changed the run directory {}; start again, or give another run_name", path);
+    WriteFileAtomically(path + "/config.yml", config_yaml);
+    if (HasMetrics(path)) CutMetrics(MetricsIn(path), step);
+  } catch (...) {
+    close(lock_fd_);
+    throw;
+  }
+}
+
+RunDirectory::~RunDirectory() { close(lock_fd_); }
 
 }  // namespace longspan

@@ -7,12 +7,25 @@
 namespace longspan {
 
 // What `resume` means for this directory: the checkpoint to start from, or empty for a fresh start. Changes
-// nothing. Throws Error for a fresh start in a directory that already has steps, or a checkpoint that isn't
-// there.
+// nothing. Throws Error for a fresh start, or one from another run's checkpoint, in a directory that already
+// has steps, and for a checkpoint that isn't there.
 std::string CheckpointToResume(const std::string& run_directory, const std::string& resume);
 
-// Makes the directory and writes config.yml. Cuts metrics.jsonl back to the lines of steps up to `step`.
-void OpenRunDirectory(const std::string& run_directory, const std::string& config_yaml, int64_t step);
+// A run directory in use by this run alone, for as long as the object lives.
+class RunDirectory {
+ public:
+  // Makes the directory, locks it, writes config.yml and cuts metrics.jsonl back to the lines of steps up to
+  // `step`. Throws Error if another run is using it, or has changed since CheckpointToResume what `resume`
+  // means.
+  RunDirectory(const std::string& path, const std::string& resume, const std::string& checkpoint,
+               const std::string& config_yaml, int64_t step);
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+ private:
+  int lock_fd_ = -1;
+};
 
 inline std::string CheckpointsIn(const std::string& run_directory) { return run_directory + "/checkpoints"; }
 inline std::string MetricsIn(const std::string& run_directory) { return run_directory + "/metrics.jsonl"; }

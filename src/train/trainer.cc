@@ -24,10 +24,12 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The sequences of a step. Every rank reads all of them, so the divisor of the loss is known beforehand.
+// A step's sequences. Every rank reads all of them, so the divisor of the loss is known beforehand, and keeps
+// its own.
 struct StepBatches {
-  std::vector<Batch> sequences;  // global_batch_size
-  int64_t num_tokens = 0, num_targets = 0;
+  std::vector<Batch> mine;                  // of my data group, one a micro-step
+  int64_t num_tokens = 0, num_targets = 0;  // of all
+  StepFlops flops;                          // of all
 };
 
 // One rank of a run.
@@ -87,9 +89,8 @@ StepMetrics Trainer::Step() {
 
   double loss = 0;
   for (int64_t micro = 0; micro < job_.micro_steps(); ++micro) {
-    const int64_t sequence = micro * job_.mesh.data + replica_.mesh().at.data;
     optimizer_.ZeroGradients();
-    loss += replica_.LossAndGradients(batches.sequences[static_cast<size_t>(sequence)],
+    loss += replica_.LossAndGradients(batches.mine[static_cast<size_t>(micro)],
                                       1.0 / static_cast<double>(batches.num_targets));
     SumGradients(micro);
   }
@@ -115,9 +116,11 @@ StepMetrics Trainer::Step() {
 StepBatches Trainer::ReadBatches() {
   StepBatches batches;
   for (int64_t i = 0; i < config_.global_batch_size; ++i) {
-    batches.sequences.push_back(reader_.Next());
-    batches.num_tokens += batches.sequences.back().num_tokens;
-    batches.num_targets += batches.sequences.back().num_targets;
+    Batch batch = reader_.Next();
+    batches.num_tokens += batch.num_tokens;
+    batches.num_targets += batch.num_targets;
+    batches.flops += CountFlops(job_.model, job_.mask, batch);
+    if (i % job_.mesh.data == replica_.mesh().at.data) batches.mine.push_back(std::move(batch));
   }
   Require(batches.num_targets > 0,
           "step {} has no target: none of its {} tokens is followed by one that counts; give longer "
@@ -144,17 +147,14 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, double s
                       double waited) {
   double sums[2] = {matmul_flops, waited};
   SumOverRanks(sums);
-  StepFlops flops;
-  for (const Batch& batch : batches.sequences) flops += CountFlops(job_.model, job_.mask, batch);
-
   const double ranks = job_.mesh.ranks();
   metrics.tokens = batches.num_tokens;
   metrics.step_seconds = seconds;
   metrics.tokens_per_second = static_cast<double>(batches.num_tokens) / seconds / ranks;
-  metrics.tflops_per_second = flops.useful / seconds / ranks / 1e12;
+  metrics.tflops_per_second = batches.flops.useful / seconds / ranks / 1e12;
   if (peak_flops_ > 0) {
-    metrics.mfu = flops.useful / seconds / peak_flops_;
-    metrics.hfu = (sums[0] + flops.attention_hardware) / seconds / peak_flops_;
+    metrics.mfu = batches.flops.useful / seconds / peak_flops_;
+    metrics.hfu = (sums[0] + batches.flops.attention_hardware) / seconds / peak_flops_;
   }
   metrics.communication_wait_seconds = sums[1] / ranks;
 }
@@ -201,6 +201,10 @@ void Trainer::Start(const std::string& checkpoint) {
 
 void Trainer::Save() {
   if (IsLead()) {
+    for (int unit = 0; unit < replica_.weights().table().num_units(); ++unit)
+      Require(std::isfinite(replica_.backend().SumOfSquares(replica_.weights().Master(unit))),
+              "the weights are no longer finite after step {}, and were not saved; lower learning_rate",
+              step_);
     SaveOptions options;
     options.dtype = config_.save_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
     options.max_shard_bytes = config_.max_shard_bytes;
@@ -244,17 +248,21 @@ void Trainer::Run() {
 
 void Train(const Job& job, const std::string& config_yaml) {
   const std::string checkpoint = CheckpointToResume(job.run_directory(), job.config.resume);
+  if (!checkpoint.empty()) CheckCheckpointModel(checkpoint, job.model);
   const MachinePeak peak = FindPeak(job);
   fmt::print("{}", StartReport(job, peak, RunDry(job, 0).memory));
   if (!checkpoint.empty()) fmt::print("{:<9} {}\n", "resume", checkpoint);
   std::fflush(stdout);
 
+  std::unique_ptr<RunDirectory> directory;  // ours until the end
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
     Trainer trainer(job, world, peak.flops_per_second);
     try {
       trainer.Start(checkpoint);
       // Only now, with every input read, does the run's directory change.
-      if (world.rank() == 0) OpenRunDirectory(job.run_directory(), config_yaml, trainer.step());
+      if (world.rank() == 0)
+        directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
+                                                   config_yaml, trainer.step());
       world.Barrier();
       trainer.Run();
     } catch (const std::exception& error) {

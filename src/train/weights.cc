@@ -4,9 +4,24 @@
 
 namespace longspan {
 
+namespace {
+
+int64_t BytesOf(const ParamTable& table, DType compute_dtype, ResidentWeights::Moments moments) {
+  int64_t bytes = 0;
+  for (const ParamUnit& unit : table.units) {
+    const int64_t floats = Arena::AllocationBytes(unit.num_elements * SizeOf(DType::kFloat32));
+    bytes += floats * (moments == ResidentWeights::Moments::kAdam ? 4 : 2);
+    if (compute_dtype != DType::kFloat32)
+      bytes += Arena::AllocationBytes(unit.num_elements * SizeOf(compute_dtype));
+  }
+  return bytes;
+}
+
+}  // namespace
+
 ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, Moments moments,
                                  Arena::Mode mode)
-    : arena_(mode), table_(table) {
+    : arena_(mode, BytesOf(table, compute_dtype, moments)), table_(table) {
   for (const ParamUnit& unit : table_.units) {
     const int64_t n = unit.num_elements;
     Unit u;

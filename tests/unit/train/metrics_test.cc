@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class RunDirectory : public testing::Test {
+class RunDirectoryTest : public testing::Test {
  protected:
   void SetUp() override { fs::remove_all(path_); }
   void TearDown() override { fs::remove_all(path_); }
@@ -43,8 +43,8 @@ TEST(MetricsLine, KeepsEveryDigitAndTheOrderOfFields) {
   EXPECT_EQ(full["eval_loss"], 2.5);
 }
 
-TEST_F(RunDirectory, ResumingCutsTheMetricsBackToTheCheckpoint) {
-  OpenRunDirectory(path_, "steps: 3\n", 0);
+TEST_F(RunDirectoryTest, ResumingCutsTheMetricsBackToTheCheckpoint) {
+  { RunDirectory open(path_, "none", "", "steps: 3\n", 0); }
   EXPECT_EQ(ReadTextFile(path_ + "/config.yml"), "steps: 3\n");
   std::string kept;
   {
@@ -56,18 +56,18 @@ TEST_F(RunDirectory, ResumingCutsTheMetricsBackToTheCheckpoint) {
       if (step <= 3) kept += MetricsLine(m);
     }
   }
-  OpenRunDirectory(path_, "steps: 5\n", 3);
+  { RunDirectory open(path_, "auto", "", "steps: 5\n", 3); }
   EXPECT_EQ(ReadTextFile(MetricsIn(path_)), kept);
   // A line that a kill cut short goes too.
   WriteFileAtomically(MetricsIn(path_), kept + "{\"step\":4,\"lo");
-  OpenRunDirectory(path_, "steps: 5\n", 4);
+  { RunDirectory open(path_, "auto", "", "steps: 5\n", 4); }
   EXPECT_EQ(ReadTextFile(MetricsIn(path_)), kept);
 }
 
-TEST_F(RunDirectory, AFreshStartIsRefusedWhereStepsAre) {
+TEST_F(RunDirectoryTest, AFreshStartIsRefusedWhereStepsAre) {
   EXPECT_EQ(CheckpointToResume(path_, "none"), "");
   EXPECT_EQ(CheckpointToResume(path_, "auto"), "");
-  OpenRunDirectory(path_, "", 0);
+  { RunDirectory open(path_, "none", "", "", 0); }
   EXPECT_EQ(CheckpointToResume(path_, "none"), "");
   {
     MetricsLog log(MetricsIn(path_));
@@ -81,6 +81,33 @@ TEST_F(RunDirectory, AFreshStartIsRefusedWhereStepsAre) {
     EXPECT_NE(std::string(e.what()).find("resume=auto"), std::string::npos);
   }
   EXPECT_THROW(CheckpointToResume(path_, path_ + "/no_such_checkpoint"), Error);
+}
+
+TEST_F(RunDirectoryTest, OneRunAtATime) {
+  RunDirectory open(path_, "none", "", "", 0);
+  try {
+    RunDirectory second(path_, "none", "", "", 0);
+    FAIL() << "was not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(e.what()).find("in use"), std::string::npos);
+  }
+}
+
+TEST_F(RunDirectoryTest, AnotherRunsCheckpointIsRefusedWhereStepsAre) {
+  const std::string own = CheckpointsIn(path_) + "/00000002", others = path_ + "/other/checkpoints/00000001";
+  fs::create_directories(own);
+  fs::create_directories(others);
+  EXPECT_EQ(CheckpointToResume(path_, own), fs::canonical(own));
+  EXPECT_THROW(CheckpointToResume(path_, others), Error);
+  EXPECT_EQ(CheckpointToResume(path_ + "/fresh", others), fs::canonical(others));
+}
+
+TEST_F(RunDirectoryTest, TheNewestCheckpointIsFoundWithoutItsLink) {
+  for (const char* name : {"00000002", "00000010", "100000000", ".tmp-00000012"})
+    fs::create_directories(CheckpointsIn(path_) + "/" + name);
+  EXPECT_EQ(CheckpointToResume(path_, "auto"), CheckpointsIn(path_) + "/100000000");
+  EXPECT_THROW(CheckpointToResume(path_, "none"), Error);
 }
 
 }  // namespace
