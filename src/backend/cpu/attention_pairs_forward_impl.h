@@ -190,6 +190,12 @@ void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scrat
   const ForwardScratch s(head, scratch);
   const float scale = Magnitude(head.scale);
   for (int64_t r = 0; r < queries.num_rows; ++r) {
+    if (head.last) {
+      const int64_t later = queries.rows[Least(r + kPrefetchRows, queries.num_rows - 1)];
+      auto* out = static_cast<uint16_t*>(head.out) + later * head.out_stride;
+      for (int64_t i = 0; i < head.value_width; i += 2 * kWords) __builtin_prefetch(out + i, 1);
+      __builtin_prefetch(head.lse.data + later * head.lse.stride, 1);
+    }
     const float max = s.max[r] == kNegativeInfinity ? kNegativeInfinity : s.max[r] * scale;
     StoreForwardRow(head, queries.rows[r], max, s.sum[r], s.out + r * kColumns, kForwardBlock.rows);
   }
