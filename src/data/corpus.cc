@@ -179,8 +179,9 @@ void LoadedCorpus::AddFolder(const std::string& path) {
         it.disable_recursion_pending();
         continue;
       }
-      const bool is_broken_link = it->is_symlink() && !it->exists();  // reading it says so
-      if (it->is_regular_file() || is_broken_link) files.push_back(it->path());
+      std::error_code unknown;  // a link to nowhere, or in a circle: reading it says so
+      const fs::file_status status = it->status(unknown);
+      if (fs::is_regular_file(status) || unknown || !fs::exists(status)) files.push_back(it->path());
     }
   } catch (const fs::filesystem_error& e) {
     throw Error(fmt::format("cannot list all folders below {}: {}; check their permissions", path,

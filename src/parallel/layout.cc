@@ -13,9 +13,11 @@ constexpr std::array<std::string_view, 3> kLayoutNames = {"contiguous", "zigzag"
 
 int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 
-// The largest of stripe, stripe/2, … for which the last rank's first stripe begins inside the sequence.
+// The largest of stripe, stripe/2, … for which the last rank's first stripe begins inside the sequence; one
+// rank has one stripe, no longer than the sequence.
 int64_t FitStripe(int64_t stripe, int64_t length, int64_t ranks) {
-  while (stripe > 1 && (ranks - 1) * stripe >= length) stripe /= 2;
+  if (ranks == 1) return std::min(stripe, length);
+  while (stripe > 1 && stripe > (length - 1) / (ranks - 1)) stripe /= 2;
   return stripe;
 }
 

@@ -21,7 +21,8 @@ void AppendSpan(Range span, std::vector<Range>& spans);
 std::vector<Range> JoinSpans(std::span<const std::vector<Range>> ranks);
 
 // All P = R·U ranks hold the same t = ⌈T/m⌉·m/P rows, m = P (contiguous), 2·R·U (zigzag), P·stripe (striped;
-// stripe is halved until no rank holds only padding). Indices from T on are padding.
+// stripe is halved until no rank holds only padding, and one rank's is no longer than the sequence). Indices
+// from T on are padding.
 // - contiguous: rank p holds [p·t, (p+1)·t).
 // - zigzag: 2R chunks; ring member r holds chunks r and 2R−1−r, joined and split into U contiguous parts.
 // - striped: stripes dealt in turn; rank p holds stripes p, p+P, p+2P, …

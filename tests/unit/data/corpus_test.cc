@@ -149,7 +149,10 @@ TEST_F(CorpusTest, LinksToFilesAreFollowed) {
   fs::create_symlink("../blobs/a", folder_ / "d/a.txt");
   EXPECT_EQ(Text(*Open(folder_ / "d"), 0), "text");
   fs::create_symlink("nowhere", folder_ / "d/b.txt");
-  ExpectError({"d/b.txt"}, [&] { Open(folder_ / "d"); });
+  ExpectError({"d/b.txt", "No such file"}, [&] { Open(folder_ / "d"); });
+  fs::remove(folder_ / "d/b.txt");
+  fs::create_symlink("c.txt", folder_ / "d/c.txt");
+  ExpectError({"d/c.txt", "circle"}, [&] { Open(folder_ / "d"); });
 }
 
 TEST_F(CorpusTest, OtherTokenizersEncode) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "core/check.h"
@@ -81,6 +82,9 @@ TEST(Layout, StripesAreHalvedUntilEveryRankHoldsARealRow) {
   EXPECT_EQ(Layout(LayoutKind::kStriped, 8, 2, 4).stripe_length(), 1);
   EXPECT_EQ(Layout(LayoutKind::kStriped, 5, 8, 1).stripe_length(), 1);  // fewer rows than ranks
   EXPECT_EQ(Layout(LayoutKind::kStriped, 100, 1, 1).stripe_length(), 64);
+  constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();  // 2^63 − 1, 2^62 − 1, …
+  EXPECT_EQ(Layout(LayoutKind::kStriped, 100, 8, 1, kHuge).stripe_length(), 7);
+  EXPECT_EQ(Layout(LayoutKind::kStriped, 100, 1, 1, kHuge).stripe_length(), 100);
 }
 
 TEST(Layout, JoinedUlyssesPartsAreTheRingsZigzag) {
