@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -21,14 +20,15 @@ namespace longspan {
 namespace {
 
 NumberRange AtLeast(double min) { return {.min = min}; }
-NumberRange Above(double min) { return {.min = min, .open_min = true}; }
 NumberRange Between(double min, double max) { return {.min = min, .max = max}; }
-NumberRange FromUpTo(double min, double max) { return {.min = min, .max = max, .open_max = true}; }
 NumberRange Or(double also, NumberRange range) {
   range.also = also;
   return range;
 }
 constexpr double kMostRanks = 65536, kMostThreads = 4096;
+// So that sums and products of sizes stay within 64 bits, and numbers that become float32 within its range.
+constexpr double kMostTokens = 1LL << 40, kMostSteps = 1LL << 40, kMostSequences = 1LL << 31;
+constexpr double kMostNumber = 1e6;
 
 template <class Row>
 std::vector<std::string_view> NamesOf(std::span<const Row> table) {
@@ -54,8 +54,10 @@ std::vector<Key> MakeKeys() {
   add("data_path", &C::data_path,
       "Text to train on: a text file, a JSONL file of `text` or `input_ids`, or a folder of such files.");
   keys.back().required = true;
-  add("eval_data_path", &C::eval_data_path, "Held-out text in the same forms; empty: none.");
-  add("max_target_length", &C::max_target_length, "Tokens of a sequence, all ranks together.", AtLeast(1));
+  add("eval_data_path", &C::eval_data_path,
+      "Held-out text in the same forms, used if eval_interval is set; empty: none.");
+  add("max_target_length", &C::max_target_length, "Tokens of a sequence, all ranks together.",
+      Between(1, kMostTokens));
   add("init_weights_seed", &C::init_weights_seed, "Seed of the initial weights.", AtLeast(0));
   add("data_shuffle_seed", &C::data_shuffle_seed, "Seed of the documents' order.", AtLeast(0));
   add("enable_data_shuffling", &C::enable_data_shuffling, "Shuffle the documents anew in each epoch.");
@@ -66,7 +68,7 @@ std::vector<Key> MakeKeys() {
   add("base_output_directory", &C::base_output_directory, "Where runs lie.");
   add("enable_checkpointing", &C::enable_checkpointing,
       "Save checkpoints; the last step is then always saved.");
-  add("checkpoint_period", &C::checkpoint_period, "Steps between checkpoints.", AtLeast(1));
+  add("checkpoint_period", &C::checkpoint_period, "Steps between checkpoints.", Between(1, kMostSteps));
   add("resume", &C::resume,
       "none (a run directory that already has steps is refused), auto (from the run's latest checkpoint, if "
       "it has one) or "
@@ -76,33 +78,35 @@ std::vector<Key> MakeKeys() {
       "A checkpoint's weights are split into files of at most so many bytes.", AtLeast(1));
 
   group = "Steps and optimizer";
-  add("steps", &C::steps, "Updates of the whole run; a resumed one goes on up to this count.", AtLeast(1));
+  add("steps", &C::steps, "Updates of the whole run; a resumed one goes on up to this count.",
+      Between(1, kMostSteps));
   add("global_batch_size", &C::global_batch_size, "Sequences of a step; 0: one for each data parallel rank.",
-      AtLeast(0));
+      Between(0, kMostSequences));
   add("opt_type", &C::opt_type, "Optimizer.", {}, {"adamw", "sgd"});
-  add("learning_rate", &C::learning_rate, "Highest learning rate of the schedule.", AtLeast(0));
+  add("learning_rate", &C::learning_rate, "Highest learning rate of the schedule.", Between(0, kMostNumber));
   add("lr_schedule_type", &C::lr_schedule_type,
       "What follows the warm-up: a cosine, constant then decay, constant.", {},
       {"cosine", "wsd", "constant"});
   add("learning_rate_schedule_steps", &C::learning_rate_schedule_steps,
-      "Steps that the schedule spans, so that a run can stop and go on; -1: steps.", Or(-1, AtLeast(1)));
+      "Steps that the schedule spans, so that a run can stop and go on; -1: steps.",
+      Or(-1, Between(1, kMostSteps)));
   add("warmup_steps_fraction", &C::warmup_steps_fraction,
       "Part of the schedule in which the rate rises from 0.", Between(0, 1));
   add("learning_rate_final_fraction", &C::learning_rate_final_fraction,
       "Learning rate at the schedule's end, as a fraction of the highest.", Between(0, 1));
   add("wsd_decay_steps_fraction", &C::wsd_decay_steps_fraction,
       "Part of a wsd schedule, at its end, in which it decays.", Between(0, 1));
-  add("adam_b1", &C::adam_b1, "Decay of AdamW's first moment.", FromUpTo(0, 1));
-  add("adam_b2", &C::adam_b2, "Decay of AdamW's second moment.", FromUpTo(0, 1));
-  add("adam_eps", &C::adam_eps, "AdamW's epsilon, outside the square root.", Above(0));
+  add("adam_b1", &C::adam_b1, "Decay of AdamW's first moment.", Between(0, 0.999999));
+  add("adam_b2", &C::adam_b2, "Decay of AdamW's second moment.", Between(0, 0.999999));
+  add("adam_eps", &C::adam_eps, "AdamW's epsilon, outside the square root.", Between(1e-30, kMostNumber));
   add("adam_weight_decay", &C::adam_weight_decay, "Decoupled weight decay of matrices and embeddings.",
-      AtLeast(0));
+      Between(0, kMostNumber));
   add("gradient_clipping_threshold", &C::gradient_clipping_threshold,
       "Global norm to which larger gradients are scaled down; 0: no clipping.", AtLeast(0));
   add("eval_interval", &C::eval_interval, "Steps between evaluations on eval_data_path; -1: never.",
-      Or(-1, AtLeast(1)));
+      Or(-1, Between(1, kMostSteps)));
   add("eval_steps", &C::eval_steps, "Batches of an evaluation; -1: the whole held-out text.",
-      Or(-1, AtLeast(1)));
+      Or(-1, Between(1, kMostSteps)));
 
   group = "Ranks";
   add("ranks", &C::ranks, "Ranks of the run, threads of this process.", Between(1, kMostRanks));
@@ -125,29 +129,30 @@ std::vector<Key> MakeKeys() {
       "they are packed.",
       {}, {"auto", "contiguous", "zigzag", "striped"});
   add("stripe_length", &C::stripe_length, "Consecutive tokens of a stripe of the striped layout.",
-      AtLeast(1));
+      Between(1, kMostTokens));
 
   group = "Attention and numbers";
   add("attention_mask", &C::attention_mask, "Which keys of its document a row sees.", {},
       NamesOf(MaskTable()));
   add("sliding_window_size", &C::sliding_window_size,
-      "Keys that a row of the sliding_window and sink_window masks sees, itself included.", AtLeast(0));
+      "Keys that a row of the sliding_window and sink_window masks sees, itself included.",
+      Between(0, kMostTokens));
   add("chunk_attn_window_size", &C::chunk_attn_window_size, "Length of a chunk of the chunked mask.",
-      AtLeast(0));
+      Between(0, kMostTokens));
   add("prefix_length", &C::prefix_length,
-      "First tokens of a document that all its rows see under the prefix mask.", AtLeast(0));
+      "First tokens of a document that all its rows see under the prefix mask.", Between(0, kMostTokens));
   add("attention_sink_tokens", &C::attention_sink_tokens,
-      "First tokens of a document that stay visible under the sink_window mask.", AtLeast(0));
+      "First tokens of a document that stay visible under the sink_window mask.", Between(0, kMostTokens));
   add("dtype", &C::dtype,
       "Type of activations and compute weights; sums, master weights and optimizer are float32.", {},
       {"float32", "bfloat16"});
   add("mlp_chunk_length", &C::mlp_chunk_length, "Rows that go through the feed-forward layer at a time.",
-      AtLeast(1));
+      Between(1, kMostTokens));
   add("loss_chunk_length", &C::loss_chunk_length, "Rows that go through the head and the loss at a time.",
-      AtLeast(1));
+      Between(1, kMostTokens));
   add("peak_tflops", &C::peak_tflops,
       "Peak of the machine in TFLOP/s, all ranks together, for MFU and HFU; 0: measured at the start.",
-      AtLeast(0));
+      Or(0, Between(1e-6, 1e12)));
   return keys;
 }
 
@@ -162,7 +167,7 @@ const Key& RequireKey(std::string_view name, const std::string& where) {
   if (const Key* key = FindKey(name)) return *key;
   const std::vector<std::string_view> names = NamesOf(RunKeys());
   const std::string_view nearest = NearestName(name, names);
-  throw Error(fmt::format("{}: unknown key '{}'; {}", where, name,
+  throw Error(fmt::format("{}: unknown key '{}'; {}", where, Shortened(name, kMaxShownBytes),
                           nearest.empty() ? std::string("`longspan train --help` lists them")
                                           : fmt::format("did you mean '{}'?", nearest)),
               ExitCode::kUsage);
@@ -189,7 +194,7 @@ std::optional<bool> ParseBool(std::string_view text) {
 }
 
 void SetKey(TrainConfig& config, const Key& key, const std::string& text, const std::string& where) {
-  const std::string got = fmt::format("'{}'", text);
+  const std::string got = fmt::format("'{}'", Shortened(text, kMaxShownBytes));
   const auto set_number = [&]<class Number>(Number TrainConfig::*field) {
     const std::optional<Number> value = ParseNumber<Number>(text);
     if (!value || !key.range.Contains(static_cast<double>(*value))) FailValue(key, got, where);
@@ -208,6 +213,9 @@ void SetKey(TrainConfig& config, const Key& key, const std::string& text, const 
       const std::string_view nearest = NearestName(text, key.choices);
       FailValue(key, nearest.empty() ? got : fmt::format("{}; did you mean '{}'?", got, nearest), where);
     }
+    const std::string otherwise = ValueText(key, TrainConfig{});
+    if (text.empty() && !otherwise.empty())
+      FailValue(key, fmt::format("none; leave the key out for '{}'", otherwise), where);
     config.*std::get<std::string TrainConfig::*>(key.field) = text;
   }
 }
@@ -255,10 +263,10 @@ void ApplyRecipe(TrainConfig& config, const std::string& text, const std::string
 
 std::string ReadRecipe(const std::string& path) {
   const bool is_key = FindKey(path) != nullptr;
-  Require(ExitCode::kUsage, std::filesystem::exists(path), "recipe '{}' isn't there{}", path,
+  Require(ExitCode::kUsage, Exists(path), "recipe '{}' isn't there{}", path,
           is_key ? fmt::format("; a key is set as {}=VALUE", path)
                  : "; give the path of a YAML file, or key=value");
-  Require(ExitCode::kUsage, std::filesystem::is_regular_file(path), "recipe '{}' is no file", path);
+  Require(ExitCode::kUsage, IsRegularFile(path), "recipe '{}' is no file", path);
   return ReadTextFile(path);
 }
 
@@ -272,7 +280,7 @@ std::string Quoted(const std::string& text) {
 
 bool NumberRange::Contains(double value) const {
   if (also && value == *also) return true;
-  return (open_min ? value > min : value >= min) && (open_max ? value < max : value <= max);
+  return value >= min && value <= max;
 }
 
 bool NumberRange::Limits() const { return std::isfinite(min) || std::isfinite(max); }
@@ -298,9 +306,7 @@ std::string Wanted(const Key& key) {
   const NumberRange& range = key.range;
   if (!range.Limits()) return wanted;
   if (range.also) wanted += fmt::format(", {} or one", *range.also);
-  if (std::isinf(range.max))
-    return wanted + fmt::format(" {} {}", range.open_min ? "above" : "of at least", range.min);
-  if (range.open_max) return wanted + fmt::format(" of at least {} and below {}", range.min, range.max);
+  if (std::isinf(range.max)) return wanted + fmt::format(" of at least {}", range.min);
   return wanted + fmt::format(" from {} to {}", range.min, range.max);
 }
 
@@ -334,7 +340,7 @@ TrainConfig LoadTrainConfig(std::span<const std::string> arguments) {
     const Key& key = RequireKey(name, kCommandLine);
     const auto [first, is_new] = overrides.try_emplace(name, value);
     Require(ExitCode::kUsage, is_new, "{}: key '{}' is repeated, with '{}' and '{}'", kCommandLine, name,
-            first->second, value);
+            Shortened(first->second, kMaxShownBytes), Shortened(value, kMaxShownBytes));
     SetKey(config, key, value, kCommandLine);
     given.insert(key.name);
   }

@@ -13,12 +13,10 @@
 
 namespace longspan {
 
-// What a number may be: at least `min` (or above it), at most `max` (or below it), or one value outside of
-// that with a meaning of its own.
+// What a number may be: from `min` to `max`, or one value outside of that with a meaning of its own.
 struct NumberRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool open_min = false, open_max = false;  // the end itself does not belong to it
   std::optional<double> also = {};
 
   bool Contains(double value) const;
@@ -40,6 +38,8 @@ struct Key {
 
 // In the order in which they are shown and written.
 std::span<const Key> RunKeys();
+
+constexpr size_t kMaxShownBytes = 200;  // of what was given, in an error
 
 std::string TypeName(const Key& key);  // "integer", "number", "true|false", "text", or its choices "a|b|c"
 std::string Wanted(const Key& key);    // "an integer, at least 1": what an error and the help say

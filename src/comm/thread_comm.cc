@@ -127,8 +127,10 @@ void RunThreadRanks(int num_ranks, const std::function<void(Comm&)>& body) {
     for (int r = 0; r < num_ranks; ++r) workers.emplace_back([&job, r] { job->Work(r); });
     for (int r = 0; r < num_ranks; ++r) ranks.emplace_back(run_rank, r);
   } catch (const std::system_error& error) {
-    const std::string message =
-        fmt::format("cannot start the threads of {} ranks: {}; use fewer ranks", num_ranks, error.what());
+    const std::string message = fmt::format(
+        "cannot start the {} threads of the ranks (ranks={}): {}; use fewer ranks, or raise the limits on "
+        "processes and memory (ulimit -u, ulimit -v)",
+        2 * num_ranks, num_ranks, error.code().message());
     first_error.Add(std::make_exception_ptr(Error(message, ExitCode::kResource)), false);
     job->End(message);
   }

@@ -28,6 +28,8 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+bool IsInsideCharacter(char c) { return (c & 0xc0) == 0x80; }  // of UTF-8: not its first byte
+
 }  // namespace
 
 std::string_view NearestName(std::string_view name, std::span<const std::string_view> candidates) {
@@ -49,6 +51,30 @@ std::string Suggestion(std::string_view name, std::span<const std::string_view> 
   if (!nearest.empty()) return fmt::format("; did you mean '{}'?", nearest);
   if (candidates.empty()) return "";
   return fmt::format("; one of {}", fmt::join(candidates, ", "));
+}
+
+std::string Shortened(std::string_view text, size_t size) {
+  if (text.size() <= size) return std::string(text);
+  while (size > 0 && IsInsideCharacter(text[size])) --size;
+  return fmt::format("{}…", text.substr(0, size));
+}
+
+std::string OneLine(std::string_view text) {
+  constexpr size_t kMaxBytes = 4096;
+  if (text.size() > kMaxBytes) {
+    size_t tail = text.size() - kMaxBytes / 2;
+    while (tail < text.size() && IsInsideCharacter(text[tail])) ++tail;
+    return OneLine(Shortened(text, kMaxBytes / 2 - 16) + std::string(text.substr(tail)));
+  }
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      line += fmt::format("\\x{:02x}", byte);
+    else
+      line += c;
+  }
+  return line;
 }
 
 }  // namespace longspan

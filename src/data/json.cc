@@ -21,12 +21,6 @@ std::string Cause(std::string_view what, bool one_line) {
 
 }  // namespace
 
-std::string Shortened(std::string_view text, size_t size) {
-  if (text.size() <= size) return std::string(text);
-  while (size > 0 && (text[size] & 0xc0) == 0x80) --size;  // inside a UTF-8 character
-  return fmt::format("{}…", text.substr(0, size));
-}
-
 template <class Json>
 Json ParseJson(std::string_view text, const std::string& where) {
   std::vector<std::set<std::string>> keys;  // of the objects that are open

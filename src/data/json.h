@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/names.h"
+
 namespace longspan {
 
 // Parses one JSON value with nothing after it; Json is nlohmann::json or nlohmann::ordered_json (keys stay in
@@ -22,10 +24,6 @@ struct Quoted {
   explicit Quoted(const Json& json) : value(json) {}
   const Json& value;
 };
-
-// The first `size` bytes, or one to three fewer where a character would be cut, and "…"; or all of a text
-// that is no longer.
-std::string Shortened(std::string_view text, size_t size);
 
 }  // namespace longspan
 

@@ -62,7 +62,14 @@ void MetricsLog::Append(const StepMetrics& metrics) {
           written < 0 ? std::strerror(errno) : "the disk took only a part; is it full?");
 }
 
+void Show(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
 Progress::Progress(int64_t last_step) : last_step_(last_step), terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+Progress::~Progress() { EndLine(); }
 
 void Progress::Print(const StepMetrics& m) {
   mean_seconds_ = mean_seconds_ == 0 ? m.step_seconds : 0.8 * mean_seconds_ + 0.2 * m.step_seconds;
@@ -76,12 +83,11 @@ void Progress::Print(const StepMetrics& m) {
     line += fmt::format("  {} left", Duration(mean_seconds_ * static_cast<double>(last_step_ - m.step)));
   // Lines with a held-out loss stay on the screen.
   open_ = terminal_ && !m.eval_loss;
-  fmt::print(stdout, "{}{}{}", terminal_ ? "\r\033[K" : "", line, open_ ? "" : "\n");
-  std::fflush(stdout);
+  Show(fmt::format("{}{}{}", terminal_ ? "\r\033[K" : "", line, open_ ? "" : "\n"));
 }
 
 void Progress::EndLine() {
-  if (open_) fmt::print(stdout, "\n");
+  if (open_) Show("\n");
   open_ = false;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace longspan {
 
@@ -39,10 +40,17 @@ class MetricsLog {
   int fd_;
 };
 
+// Prints to standard output at once. That it cannot (nobody reads the pipe, a full disk) is no error: what
+// counts of a run is in its directory.
+void Show(std::string_view text);
+
 // The progress line: rewritten in place on a terminal, a line a step otherwise.
 class Progress {
  public:
   explicit Progress(int64_t last_step);
+  ~Progress();  // ends the line, so that an error begins one of its own
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
   void Print(const StepMetrics& metrics);
   // Ends a line that is still open, before something else is printed.
   void EndLine();

@@ -95,9 +95,9 @@ TEST_F(CommandLine, Values) {
   ExpectRefused("train step=3 " + Quick(), 2, {"unknown key 'step'; did you mean 'steps'?"});
   ExpectRefused("train steps=3 " + Quick(), 2, {"key 'steps' is repeated"});
   ExpectRefused("train learning_rate=nan " + Quick(), 2,
-                {"learning_rate wants a number of at least 0, got 'nan'"});
+                {"learning_rate wants a number from 0 to 1000000, got 'nan'"});
   ExpectRefused("train model_path=tiny data_path=x max_target_length=0", 2,
-                {"max_target_length wants an integer of at least 1, got '0'"});
+                {"max_target_length wants an integer from 1 to 1099511627776, got '0'"});
 }
 
 TEST_F(CommandLine, HeadsFewerThanTheUlyssesDegree) {

@@ -157,42 +157,69 @@ TEST(RunConfig, KeysInTheWrongPlace) {
             ":3: key 'steps' stands inside 'train'; a recipe is one flat map, so move it to the top level");
   EXPECT_EQ(RecipeError("trian:\n  x: 1\n"), ":1: unknown key 'trian'; `longspan train --help` lists them");
   EXPECT_EQ(RecipeError("steps:\n  learning_rate: 1\n"),
-            ":1: steps wants an integer of at least 1, got a map");
+            ":1: steps wants an integer from 1 to 1099511627776, got a map");
   EXPECT_EQ(RecipeError("data_path: [a, b]\n"), ":1: data_path wants text, got a list");
   EXPECT_EQ(RecipeError("[a]: 1\n"), ":1: a key is a plain word, got a map, a list or nothing");
 }
 
 TEST(RunConfig, WrongTypes) {
-  EXPECT_EQ(UsageError({"steps=ten"}), "command line: steps wants an integer of at least 1, got 'ten'");
+  EXPECT_EQ(UsageError({"steps=ten"}),
+            "command line: steps wants an integer from 1 to 1099511627776, got 'ten'");
   for (const char* text : {"1.5", "", " 1", "1 ", "0x10", "1e3", "99999999999999999999", "1_000"})
     EXPECT_EQ(UsageError({fmt::format("steps={}", text)}),
-              fmt::format("command line: steps wants an integer of at least 1, got '{}'", text));
+              fmt::format("command line: steps wants an integer from 1 to 1099511627776, got '{}'", text));
   for (const char* text : {"nan", "NaN", "-nan", "inf", "-inf", "1e999", "1,5", "fast", "", "0x1p3"})
     EXPECT_EQ(UsageError({fmt::format("learning_rate={}", text)}),
-              fmt::format("command line: learning_rate wants a number of at least 0, got '{}'", text));
+              fmt::format("command line: learning_rate wants a number from 0 to 1000000, got '{}'", text));
   for (const char* text : {"yes", "1", "on", "", "tRUE"})
     EXPECT_EQ(UsageError({fmt::format("enable_checkpointing={}", text)}),
               fmt::format("command line: enable_checkpointing wants true or false, got '{}'", text));
   EXPECT_EQ(RecipeError("learning_rate: .nan\n"),
-            ":1: learning_rate wants a number of at least 0, got '.nan'");
-  EXPECT_EQ(RecipeError("\nsteps:\n"), ":2: steps wants an integer of at least 1, got ''");
+            ":1: learning_rate wants a number from 0 to 1000000, got '.nan'");
+  EXPECT_EQ(RecipeError("\nsteps:\n"), ":2: steps wants an integer from 1 to 1099511627776, got ''");
 }
 
 TEST(RunConfig, OutOfRange) {
   EXPECT_EQ(UsageError({"max_target_length=0"}),
-            "command line: max_target_length wants an integer of at least 1, got '0'");
+            "command line: max_target_length wants an integer from 1 to 1099511627776, got '0'");
   EXPECT_EQ(UsageError({"ranks=0"}), "command line: ranks wants an integer from 1 to 65536, got '0'");
   EXPECT_EQ(UsageError({"ranks=65537"}).substr(0, 25), "command line: ranks wants");
-  EXPECT_EQ(UsageError({"adam_b1=1"}),
-            "command line: adam_b1 wants a number of at least 0 and below 1, got '1'");
-  EXPECT_EQ(UsageError({"adam_eps=0"}), "command line: adam_eps wants a number above 0, got '0'");
+  EXPECT_EQ(UsageError({"adam_b1=1"}), "command line: adam_b1 wants a number from 0 to 0.999999, got '1'");
+  EXPECT_EQ(UsageError({"adam_eps=0"}),
+            "command line: adam_eps wants a number from 1e-30 to 1000000, got '0'");
   EXPECT_EQ(UsageError({"eval_interval=0"}),
-            "command line: eval_interval wants an integer, -1 or one of at least 1, got '0'");
+            "command line: eval_interval wants an integer, -1 or one from 1 to 1099511627776, got '0'");
   UsageError({"eval_interval=-2"});
   UsageError({"warmup_steps_fraction=1.0000001"});
   EXPECT_EQ(Load({"warmup_steps_fraction=1"}).warmup_steps_fraction, 1);
   EXPECT_EQ(Load({"eval_interval=-1"}).eval_interval, -1);
   EXPECT_EQ(Load({"adam_b1=0"}).adam_b1, 0);
+}
+
+// The ends of the ranges are where sums of sizes overflow, and floats become 0 or infinite.
+TEST(RunConfig, NumbersStayWhereArithmeticHolds) {
+  for (const char* text : {"max_target_length=9223372036854775807", "stripe_length=1099511627777",
+                           "global_batch_size=2147483649", "steps=1099511627777", "adam_eps=1e-46",
+                           "learning_rate=1e39", "adam_b2=0.9999999999", "peak_tflops=1e-300"})
+    EXPECT_NE(UsageError({text}).find(" wants a"), std::string::npos) << text;
+  EXPECT_EQ(Load({"max_target_length=1099511627776"}).max_target_length, int64_t{1} << 40);
+  EXPECT_EQ(Load({"adam_eps=1e-30"}).adam_eps, 1e-30);
+  EXPECT_EQ(Load({"peak_tflops=0"}).peak_tflops, 0);
+}
+
+TEST(RunConfig, TextIsEmptyOnlyWhereThatMeansSomething) {
+  EXPECT_EQ(UsageError({"resume="}),
+            "command line: resume wants text, got none; leave the key out for 'none'");
+  EXPECT_EQ(RecipeError("base_output_directory:\n"),
+            ":1: base_output_directory wants text, got none; leave the key out for 'runs'");
+  EXPECT_EQ(Load({"run_name=", "eval_data_path="}).run_name, "");
+}
+
+TEST(RunConfig, WhatIsGivenIsShownShortened) {
+  const std::string x(1000, 'x'), shown(200, 'x');
+  EXPECT_TRUE(UsageError({"steps=" + x}).ends_with("got '" + shown + "…'"));
+  EXPECT_NE(UsageError({x + "=1"}).find("unknown key '" + shown + "…'"), std::string::npos);
+  EXPECT_TRUE(UsageError({"run_name=" + x, "run_name=" + x}).ends_with("…' and '" + shown + "…'"));
 }
 
 TEST(RunConfig, UnknownChoices) {

@@ -40,5 +40,31 @@ TEST(Suggestion, NamesTheNearestOrAll) {
   EXPECT_EQ(Suggestion("flash", {}), "");
 }
 
+TEST(Shortened, CutsBetweenCharacters) {
+  EXPECT_EQ(Shortened("abc", 3), "abc");
+  EXPECT_EQ(Shortened("abcd", 3), "abc…");
+  EXPECT_EQ(Shortened("aéb", 2), "a…");  // é is two bytes
+  EXPECT_EQ(Shortened("aéb", 3), "aé…");
+}
+
+TEST(OneLine, EscapesWhatATerminalWouldObey) {
+  EXPECT_EQ(OneLine("a é\n\x1b[2J\x7f b"), "a é\\x0a\\x1b[2J\\x7f b");
+  EXPECT_EQ(OneLine(std::string_view("\0", 1)), "\\x00");
+}
+
+TEST(OneLine, KeepsTheEndsOfALongText) {
+  const std::string fits(4096, 'x');
+  EXPECT_EQ(OneLine(fits), fits);
+  const std::string line = OneLine("begin " + std::string(100'000, 'x') + " end");
+  EXPECT_LE(line.size(), 4096u);
+  EXPECT_TRUE(line.starts_with("begin xxx")) << line;
+  EXPECT_TRUE(line.ends_with("xxx end")) << line;
+  EXPECT_NE(line.find("x…x"), std::string::npos) << line;
+  std::string wide;
+  for (int i = 0; i < 3000; ++i) wide += "é";
+  for (const std::string& text : {wide, "x" + wide})
+    EXPECT_EQ(OneLine(text).find("…\xa9"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace longspan
