@@ -2,6 +2,8 @@
 // refused leaves the disk as it was.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -17,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ProgramResult;
 using testing::RunProgram;
+using testing::RunShell;
 
 // Every file below a directory with its contents, every link with its target.
 std::map<std::string, std::string> Snapshot(const std::string& directory) {
@@ -174,6 +177,66 @@ TEST_F(CommandLine, CheckpointsThatAreDamaged) {
   // And whole again it goes on.
   const ProgramResult resumed = RunProgram("train resume=auto " + more);
   EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+}
+
+TEST_F(CommandLine, MetricsDoNotTakeAClosedStreamsPlace) {
+  const ProgramResult run = RunShell("\"$longspan\" train " + Quick() + "<&- >&- 2>&-");
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/a").size(), 1u);
+  const std::string metrics = ReadTextFile(directory_ / "runs/a/metrics.jsonl");
+  EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 1) << metrics;
+}
+
+TEST_F(CommandLine, AnErrorThatCannotBePrintedKeepsItsExitCode) {
+  for (const char* to : {"2>&-", "2>/dev/full", ">&- 2>&-", ">/dev/full 2>&1"})
+    EXPECT_EQ(RunShell(fmt::format("\"$longspan\" train steps=x {}", to)).exit_code, 2) << to;
+}
+
+TEST_F(CommandLine, AnAnswerThatCannotBePrintedIsAnError) {
+  for (const char* asked : {"--help", "--version", "train --help", "train --help=markdown"}) {
+    const ProgramResult result = RunShell(fmt::format("\"$longspan\" {} 2>&1 >/dev/full", asked));
+    EXPECT_EQ(result.exit_code, 4) << asked;
+    EXPECT_EQ(result.output, "longspan: error: cannot write to standard output: No space left on device\n");
+  }
+}
+
+TEST_F(CommandLine, ARunGoesOnWhereNobodySeesIt) {
+  std::string three = Quick();
+  three.replace(three.find("steps=1"), 7, "steps=3");
+  const std::string exit_code = directory_ / "exit_code";
+  RunShell(
+      fmt::format("{{ sleep 0.1; \"$longspan\" train {} 2>&1; echo $? >{}; }} | true; "
+                  "while ! [ -s {} ]; do sleep 0.1; done",
+                  three, exit_code, exit_code));
+  EXPECT_EQ(ReadTextFile(exit_code), "0\n");
+  EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/a").size(), 3u);
+  three.replace(three.find("run_name=a"), 10, "run_name=b");
+  EXPECT_EQ(RunShell("\"$longspan\" train " + three + ">/dev/full").exit_code, 0);
+  EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/b").size(), 3u);
+}
+
+TEST_F(CommandLine, ALimitOnFileSizesIsNamed) {
+  const ProgramResult run = RunShell("ulimit -f 1; \"$longspan\" train " + Quick() + "2>&1");
+  EXPECT_EQ(run.exit_code, 4) << run.output;
+  EXPECT_NE(run.output.find("File too large; raise the limit on file sizes"), std::string::npos)
+      << run.output;
+}
+
+TEST_F(CommandLine, ErrorsStayOneLineWhateverAPathHolds) {
+  ExpectRefused("train \"$(printf 'a\\nb\\033[2J.yml')\"", 2, {"recipe 'a\\x0ab\\x1b[2J.yml' isn't there"});
+  const std::string rest =
+      " model_path=tiny max_target_length=64 base_output_directory=" + (directory_ / "runs");
+  ExpectRefused("train data_path=" + (directory_ / std::string(300, 'x')) + rest, 3,
+                {"File name too long; choose a shorter name"});
+  ExpectRefused("train " + (directory_ / std::string(300, 'x')) + rest, 3,
+                {"File name too long; choose a shorter name"});
+}
+
+TEST_F(CommandLine, PipesAreNotWaitedFor) {
+  ASSERT_EQ(std::system(("mkfifo " + (directory_ / "pipe")).c_str()), 0);
+  ExpectRefused("train model_path=tiny max_target_length=64 data_path=" + (directory_ / "pipe") +
+                    " base_output_directory=" + (directory_ / "runs"),
+                3, {"pipe or a device"});
 }
 
 }  // namespace

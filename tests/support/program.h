@@ -15,9 +15,9 @@ struct ProgramResult {
   std::string output;  // standard output and error together
 };
 
-// `arguments` are words of a shell command line.
-inline ProgramResult RunProgram(const std::string& arguments) {
-  const std::string command = fmt::format("'{}' {} 2>&1 </dev/null", LONGSPAN_PROGRAM, arguments);
+// What a shell says and ends in; in `command_line`, $longspan is the program.
+inline ProgramResult RunShell(const std::string& command_line) {
+  const std::string command = fmt::format("longspan='{}'; {}", LONGSPAN_PROGRAM, command_line);
   FILE* pipe = popen(command.c_str(), "r");
   CHECK(pipe != nullptr);
   ProgramResult result;
@@ -26,6 +26,11 @@ inline ProgramResult RunProgram(const std::string& arguments) {
   const int status = pclose(pipe);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return result;
+}
+
+// `arguments` are words of a shell command line.
+inline ProgramResult RunProgram(const std::string& arguments) {
+  return RunShell(fmt::format("\"$longspan\" {} 2>&1 </dev/null", arguments));
 }
 
 }  // namespace longspan::testing
