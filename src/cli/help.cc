@@ -54,6 +54,8 @@ std::string MainHelp() {
          "Usage:\n"
          "  longspan train [RECIPE.yml] [key=value ...]  train, by the recipe's keys and these\n"
          "  longspan train --help                        every key: type, range, default, meaning\n"
+         "  longspan bench attention|matmul [key=value ...]  measure the kernels on this machine\n"
+         "  longspan bench --help                        their keys, and JSON\n"
          "  longspan --version\n"
          "  longspan --help\n"
          "\n"

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/bench.h"
 #include "cli/help.h"
 #include "cli/run_config.h"
 #include "core/check.h"
@@ -53,12 +54,19 @@ void TrainCommand(std::span<const std::string> arguments) {
   Train(job, WriteRecipe(job.config));
 }
 
+void BenchCommand(std::span<const std::string> arguments) {
+  for (const std::string& argument : arguments)
+    if (argument == "--help" || argument == "-h") return Answer(bench::Help());
+  bench::Run(arguments);
+}
+
 void RunCommand(std::span<const std::string> arguments) {
-  static constexpr std::string_view kCommands[] = {"train", "help", "--help", "--version"};
+  static constexpr std::string_view kCommands[] = {"train", "bench", "help", "--help", "--version"};
   Require(ExitCode::kUsage, !arguments.empty(),
           "no command given; `longspan train` trains, `longspan --help` lists all");
   const std::string& command = arguments[0];
   if (command == "train") return TrainCommand(arguments.subspan(1));
+  if (command == "bench") return BenchCommand(arguments.subspan(1));
   if (command == "help" || command == "--help" || command == "-h") return Answer(MainHelp());
   if (command == "--version") return Answer(fmt::format("longspan {}\n", LONGSPAN_VERSION));
   throw Error(fmt::format("unknown command '{}'{}", Shortened(command, kMaxShownBytes),

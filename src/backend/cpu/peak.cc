@@ -106,18 +106,24 @@ bool IsFaster(const PeakUnit& a, const PeakUnit& b) {
   return rates[0] > rates[1];
 }
 
+std::vector<PeakRate> MeasurePeaks(DType dtype, int num_threads) {
+  CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16);
+  CHECK(num_threads >= 1);
+  std::vector<PeakRate> rates;
+  for (const PeakUnit* unit : UnitsFor(dtype, DetectCpu()))
+    rates.push_back({unit->name, Measure(*unit, num_threads)});
+  return rates;
+}
+
 const PeakUnit kScalarPeak = {"sse2 multiply and add", kChains * 4 * 2, RunScalar};
 
 }  // namespace cpu
 
 CpuPeak MeasureCpuPeak(DType dtype, int num_threads) {
-  CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16);
-  CHECK(num_threads >= 1);
   CpuPeak best;
-  for (const cpu::PeakUnit* unit : cpu::UnitsFor(dtype, cpu::DetectCpu())) {
-    const double rate = cpu::Measure(*unit, num_threads);
+  for (const auto& [unit, rate] : cpu::MeasurePeaks(dtype, num_threads)) {
     // Some CPUs run narrow and wide vectors at one rate; noise should not choose between their names.
-    if (rate > 1.02 * best.flops_per_second) best = {rate, unit->name};
+    if (rate > 1.02 * best.flops_per_second) best = {rate, unit};
   }
   return best;
 }

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "core/tensor.h"
 
 namespace longspan::cpu {
 
@@ -19,6 +22,14 @@ extern const PeakUnit kAvx512Bf16Peak, kAmxPeak;            // bf16 operands, f3
 // Whether `a` does more per second than `b`, on this thread. Takes about a millisecond, so it tells two units
 // apart, not two equal ones.
 bool IsFaster(const PeakUnit& a, const PeakUnit& b);
+
+// FLOP/s of one unit, on all the threads that were asked for together.
+struct PeakRate {
+  const char* unit;
+  double flops_per_second;
+};
+// Every unit that this CPU has for operands of `dtype` (f32 or bf16), widest first; some milliseconds each.
+std::vector<PeakRate> MeasurePeaks(DType dtype, int num_threads);
 
 // Asks the system for the tile registers (process-wide, once granted always granted); false if it refuses.
 bool RequestAmxPermission();

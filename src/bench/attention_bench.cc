@@ -1,0 +1,176 @@
+// The attention kernel as the model calls it: one rank, all keys in one call.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "bench/bench.h"
+#include "core/check.h"
+#include "mask/mask.h"
+
+namespace longspan::bench {
+namespace {
+
+constexpr int64_t kLengths[] = {2048, 4096, 8192, 16384, 32768};
+constexpr int64_t kWidths[] = {64, 128};
+
+// Left to itself the table skips what would take minutes: f32 and one thread at the longest lengths.
+int64_t LongestByDefault(DType dtype, int threads) {
+  if (dtype == DType::kFloat32) return 8192;
+  return threads == 1 ? 16384 : 32768;
+}
+
+struct Sizes {
+  int64_t length, head_dim, query_heads, kv_heads;
+};
+
+// Few heads where the sequence is long: a run takes about a second. Two query heads share a KV head.
+Sizes SizesFor(const Settings& s, int64_t length, int64_t head_dim) {
+  const int64_t default_heads = length <= 2048 ? 8 : length <= 4096 ? 4 : 2;
+  const int64_t query_heads = s.query_heads.value_or(s.kv_heads ? 2 * *s.kv_heads : default_heads);
+  const int64_t kv_heads = s.kv_heads.value_or(query_heads % 2 == 0 ? query_heads / 2 : query_heads);
+  Require(ExitCode::kUsage, query_heads % kv_heads == 0,
+          "command line: query_heads {} is no multiple of kv_heads {}", query_heads, kv_heads);
+  return {length, head_dim, query_heads, kv_heads};
+}
+
+struct NamedMask {
+  std::string name;
+  Mask mask;
+};
+
+// Causal first: what the others are compared with. Masks that see little only where the sequence is long.
+std::vector<NamedMask> MasksFor(int64_t length) {
+  constexpr int64_t kDocument = 512, kWindow = 1024;
+  const std::vector<Range> whole = {{0, length}};
+  std::vector<NamedMask> masks = {{"causal", MakeMask({.kind = MaskKind::kCausal}, whole)}};
+  if (length < 32768) return masks;
+  std::vector<Range> packed;
+  for (int64_t begin = 0; begin < length; begin += kDocument)
+    packed.push_back({begin, std::min(length, begin + kDocument)});
+  masks.push_back({fmt::format("packed_{}", kDocument), MakeMask({.kind = MaskKind::kCausal}, packed)});
+  masks.push_back({fmt::format("window_{}", kWindow),
+                   MakeMask({.kind = MaskKind::kSlidingWindow, .window = kWindow}, whole)});
+  return masks;
+}
+
+// One call's tensors. The gradients are sums that go on growing from run to run, which costs the same.
+struct Problem {
+  Problem(const Sizes& s, DType type)
+      : sizes(s),
+        dtype(type),
+        q(RandomBuffer("q", type, {s.length, s.query_heads, s.head_dim})),
+        k(RandomBuffer("k", type, {s.length, s.kv_heads, s.head_dim})),
+        v(RandomBuffer("v", type, {s.length, s.kv_heads, s.head_dim})),
+        dout(RandomBuffer("dout", type, {s.length, s.query_heads, s.head_dim})),
+        out(type, {s.length, s.query_heads, s.head_dim}),
+        lse(DType::kFloat32, {s.length, s.query_heads}),
+        delta(DType::kFloat32, {s.length, s.query_heads}),
+        dq(DType::kFloat32, {s.length, s.query_heads, s.head_dim}),
+        dk(DType::kFloat32, {s.length, s.kv_heads, s.head_dim}),
+        dv(DType::kFloat32, {s.length, s.kv_heads, s.head_dim}),
+        span{0, s.length} {
+    for (int64_t head = 0; head < s.query_heads; ++head)
+      kv_of.push_back(static_cast<int32_t>(head / (s.query_heads / s.kv_heads)));
+  }
+
+  AttentionCall Call(const Mask& mask) const {
+    return {.mask = &mask,
+            .query_spans = {&span, 1},
+            .key_spans = {&span, 1},
+            .kv_of = kv_of,
+            .scale = 1 / std::sqrt(static_cast<float>(sizes.head_dim))};
+  }
+  void Forward(Backend& backend, const Mask& mask) const {
+    backend.AttentionForward(Call(mask), q.tensor(), k.tensor(), v.tensor(), true, true, {}, out.tensor(),
+                             lse.tensor());
+  }
+  void Backward(Backend& backend, const Mask& mask) const {
+    backend.AttentionDelta(out.tensor(), dout.tensor(), delta.tensor());
+    backend.AttentionBackward(Call(mask), q.tensor(), k.tensor(), v.tensor(), dout.tensor(), lse.tensor(),
+                              delta.tensor(), dq.tensor(), dk.tensor(), dv.tensor());
+  }
+
+  Sizes sizes;
+  DType dtype;
+  Buffer q, k, v, dout, out, lse, delta, dq, dk, dv;
+  Range span;
+  std::vector<int32_t> kv_of;
+};
+
+// Every mask and pass of one problem on one number of threads.
+void MeasureProblem(const Settings& settings, const Problem& problem, Backend& backend, int threads,
+                    Report& report) {
+  const auto& [length, head_dim, query_heads, kv_heads] = problem.sizes;
+  std::map<std::string, double> causal_seconds_per_pair;  // by pass
+  for (const auto& [name, mask] : MasksFor(length)) {
+    const double pairs = static_cast<double>(mask.CountPairs());
+    // Two products of 2·D operations a pair forward; five backward, which makes the scores anew.
+    const double forward_flops = 4 * pairs * static_cast<double>(query_heads * head_dim);
+    const auto measure = [&](const std::string& pass, double flops, const std::function<void()>& run) {
+      Case row = {.name = name,
+                  .pass = pass,
+                  .shape = fmt::format("T {}, D {}, heads {}/{}", length, head_dim, query_heads, kv_heads),
+                  .dtype = problem.dtype,
+                  .max_target_length = length,
+                  .head_dim = head_dim,
+                  .query_heads = query_heads,
+                  .kv_heads = kv_heads,
+                  .threads = threads,
+                  .flops = flops,
+                  .measured = Measure(problem.dtype, threads, settings.num_runs(), run),
+                  .relative_to_causal = {}};
+      const double seconds_per_pair = row.measured.seconds / pairs;
+      const auto [causal, is_causal] = causal_seconds_per_pair.try_emplace(pass, seconds_per_pair);
+      if (!is_causal) row.relative_to_causal = seconds_per_pair / causal->second;
+      report.Add(row);
+    };
+    if (settings.Wants("forward"))
+      measure("forward", forward_flops, [&] { problem.Forward(backend, mask); });
+    else
+      problem.Forward(backend, mask);  // the output and log-sum-exp that the backward pass reads
+    if (settings.Wants("backward"))
+      measure("backward", 2.5 * forward_flops, [&] { problem.Backward(backend, mask); });
+  }
+}
+
+}  // namespace
+
+std::vector<Key> AttentionKeys() {
+  using S = Settings;
+  return {{"max_target_length", &S::max_target_length, "tokens of the sequence", int64_t{1} << 24},
+          {"head_dim", &S::head_dim, "width of a head", 1024},
+          {"query_heads", &S::query_heads, "query heads", 1024},
+          {"kv_heads", &S::kv_heads, "KV heads", 1024},
+          {"dtype", &S::dtype, "of q, k, v and the output", 0, {"float32", "bfloat16"}},
+          {"threads", &S::threads, "threads at work", 4096},
+          {"pass", &S::pass, "one of the passes alone", 0, {"forward", "backward"}},
+          {"runs", &S::runs, "timed runs of a case", 1000}};
+}
+
+void RunAttention(const Settings& settings, Report& report) {
+  std::vector<int64_t> lengths(std::begin(kLengths), std::end(kLengths));
+  std::vector<int64_t> widths(std::begin(kWidths), std::end(kWidths));
+  if (settings.max_target_length) lengths = {*settings.max_target_length};
+  if (settings.head_dim) widths = {*settings.head_dim};
+  const std::vector<DType> dtypes = settings.DTypes({DType::kBFloat16, DType::kFloat32});
+  const std::vector<int> threads = settings.Threads();
+  SizesFor(settings, lengths[0], widths[0]);  // refuses heads that do not fit before anything is measured
+
+  report.Peaks(dtypes, threads);
+  Backends backends;
+  for (const DType dtype : dtypes) {
+    for (const int64_t length : lengths) {
+      std::vector<int> measured_threads;
+      for (const int n : threads)
+        if (settings.max_target_length || length <= LongestByDefault(dtype, n)) measured_threads.push_back(n);
+      if (measured_threads.empty()) continue;
+      for (const int64_t width : widths) {
+        const Problem problem(SizesFor(settings, length, width), dtype);
+        for (const int n : measured_threads) MeasureProblem(settings, problem, backends.On(n), n, report);
+      }
+    }
+  }
+  report.Finish(false);
+}
+
+}  // namespace longspan::bench

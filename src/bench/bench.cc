@@ -1,0 +1,56 @@
+#include "bench/bench.h"
+
+#include "core/check.h"
+#include "core/names.h"
+
+namespace longspan::bench {
+namespace {
+
+struct Subject {
+  std::string_view name, summary;
+  std::vector<Key> (*keys)();
+  void (*run)(const Settings& settings, Report& report);
+};
+
+constexpr Subject kSubjects[] = {
+    {"attention", "the attention kernel, forward and backward, by length, head width and mask", AttentionKeys,
+     RunAttention},
+    {"matmul", "the matrix products of two models' layers, forward and both gradients", MatmulKeys,
+     RunMatmul},
+};
+
+const Subject& FindSubject(std::span<const std::string> arguments) {
+  std::vector<std::string_view> names;
+  for (const Subject& subject : kSubjects) names.push_back(subject.name);
+  Require(ExitCode::kUsage, !arguments.empty(), "bench of what?{}", Suggestion("", names).substr(1));
+  for (const Subject& subject : kSubjects)
+    if (subject.name == arguments[0]) return subject;
+  throw Error(fmt::format("bench knows no '{}'{}", arguments[0], Suggestion(arguments[0], names)),
+              ExitCode::kUsage);
+}
+
+}  // namespace
+
+void Run(std::span<const std::string> arguments) {
+  const Subject& subject = FindSubject(arguments);
+  const Settings settings = ParseSettings(subject.name, subject.keys(), arguments.subspan(1));
+  Report report(settings.json);
+  subject.run(settings, report);
+}
+
+std::string Help() {
+  std::string text =
+      "Usage: longspan bench SUBJECT [key=value ...] [--format table|json]\n"
+      "\n"
+      "Measures this machine's peak, then each case: the median of some runs, GFLOP/s of useful work, and "
+      "the\n"
+      "fraction of what the CPU's best unit does in registers alone, measured between the runs.\n";
+  for (const Subject& subject : kSubjects) {
+    text += fmt::format("\n{}: {}\n", subject.name, subject.summary);
+    for (const Key& key : subject.keys())
+      text += fmt::format("  {:<18} {} ({})\n", key.name, key.meaning, Wanted(key));
+  }
+  return text;
+}
+
+}  // namespace longspan::bench

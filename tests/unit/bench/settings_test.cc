@@ -1,0 +1,76 @@
+#include "bench/settings.h"
+
+#include <gtest/gtest.h>
+
+#include "bench/bench.h"
+#include "support/expect_error.h"
+
+namespace longspan::bench {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Settings Parse(const Words& words) { return ParseSettings("attention", AttentionKeys(), words); }
+
+TEST(BenchSettings, NothingGivenIsTheWholeTable) {
+  const Settings settings = Parse({});
+  EXPECT_FALSE(settings.max_target_length || settings.head_dim || settings.query_heads || settings.kv_heads);
+  EXPECT_EQ(settings.num_runs(), 5);
+  EXPECT_EQ(settings.DTypes({DType::kInt32}), std::vector<DType>{DType::kInt32});
+  EXPECT_EQ(settings.Threads().front(), 1);
+  EXPECT_TRUE(settings.Wants("forward") && settings.Wants("backward"));
+  EXPECT_FALSE(settings.json);
+}
+
+TEST(BenchSettings, EveryKeyReachesItsSetting) {
+  const Settings settings =
+      Parse({"max_target_length=300", "--format", "json", "head_dim=48", "query_heads=6", "kv_heads=3",
+             "dtype=float32", "threads=3", "pass=backward", "runs=7"});
+  EXPECT_EQ(settings.max_target_length, 300);
+  EXPECT_EQ(settings.head_dim, 48);
+  EXPECT_EQ(settings.query_heads, 6);
+  EXPECT_EQ(settings.kv_heads, 3);
+  EXPECT_EQ(settings.DTypes({}), std::vector<DType>{DType::kFloat32});
+  EXPECT_EQ(settings.Threads(), std::vector<int>{3});
+  EXPECT_TRUE(settings.Wants("backward"));
+  EXPECT_FALSE(settings.Wants("forward"));
+  EXPECT_EQ(settings.num_runs(), 7);
+  EXPECT_TRUE(settings.json);
+  EXPECT_EQ(ParseSettings("matmul", MatmulKeys(), Words{"model=8b"}).model, "8b");
+  EXPECT_EQ(Parse({"dtype=bfloat16"}).DTypes({}), std::vector<DType>{DType::kBFloat16});
+  EXPECT_FALSE(Parse({"--format", "table"}).json);
+}
+
+// One word wrong at a time; the message names the key, what it got and what is wanted.
+TEST(BenchSettings, Refusals) {
+  const auto refused = [](const Words& words, std::initializer_list<std::string_view> fragments) {
+    testing::ExpectError(
+        fragments, [&] { Parse(words); }, ExitCode::kUsage);
+  };
+  refused({"head_dims=3"}, {"unknown key 'head_dims'", "did you mean 'head_dim'?"});
+  refused({"model=8b"}, {"unknown key 'model'"});  // matmul's
+  refused({"runs=1", "runs=2"}, {"'runs' is repeated"});
+  refused({"head_dim=1025"}, {"head_dim wants an integer from 1 to 1024, got '1025'"});
+  for (const char* bad : {"0", "-1", "", "3x", "1.5", "99999999999999999999"})
+    refused({fmt::format("runs={}", bad)}, {"runs wants an integer from 1 to 1000, got", bad});
+  refused({"dtype=bf16"}, {"dtype wants one of float32, bfloat16, got 'bf16'"});
+  refused({"pass="}, {"pass wants one of forward, backward, got ''"});
+  refused({"--fast"}, {"'--fast'", "--format table|json"});
+  refused({"recipe.yml"}, {"'recipe.yml'"});
+  refused({"--format", "jsn"}, {"table or json, got 'jsn'"});
+  refused({"--format"}, {"table or json, got ''"});
+}
+
+TEST(BenchSettings, SubjectsAndHeads) {
+  const auto refused = [](const Words& words, std::initializer_list<std::string_view> fragments) {
+    testing::ExpectError(
+        fragments, [&] { bench::Run(words); }, ExitCode::kUsage);
+  };
+  refused({}, {"bench of what", "attention, matmul"});
+  refused({"matmull"}, {"no 'matmull'", "did you mean 'matmul'?"});
+  refused({"attention", "query_heads=3", "kv_heads=2"}, {"query_heads 3", "kv_heads 2"});
+  for (const Key& key : AttentionKeys()) EXPECT_NE(Help().find(key.name), std::string::npos) << key.name;
+}
+
+}  // namespace
+}  // namespace longspan::bench
