@@ -1,10 +1,10 @@
 // The backward kernels on pairs of bf16. See attention_pairs_impl.h.
 //
 // A key block keeps its packed keys, values and their gradients (f32) in scratch memory while query blocks
-// pass. For each tile the products S = q·k and dO·Vᵀ go through a buffer of two rows of registers' reach;
-// then P = e^(scale·S − lse) and dS = P ∘ (dO·Vᵀ − Δ) are rounded to bf16: both as row pairs, dS also as
-// rows. Products of a whole query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q, dQ += dS·K. The scale of dK and dQ
-// is applied to the f32 sums.
+// pass. For each tile S = q·k and dO·Vᵀ go through a small buffer, for what follows takes two rows at a time:
+// P = e^(scale·S − lse) and dS = P ∘ (dO·Vᵀ − Δ) are rounded to bf16, both as row pairs, dS also as rows.
+// Products of a whole query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q, dQ += dS·K. The scale of dK and dQ is
+// applied to the f32 sums.
 #pragma once
 
 #include "backend/cpu/attention_pairs_impl.h"
