@@ -180,7 +180,7 @@ TEST_F(CommandLine, CheckpointsThatAreDamaged) {
 }
 
 TEST_F(CommandLine, MetricsDoNotTakeAClosedStreamsPlace) {
-  const ProgramResult run = RunShell("\"$longspan\" train " + Quick() + "<&- >&- 2>&-");
+  const ProgramResult run = RunShell("\"$longspan\" train " + Quick() + "</dev/null >&- 2>/dev/null");
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/a").size(), 1u);
   const std::string metrics = ReadTextFile(directory_ / "runs/a/metrics.jsonl");
