@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "backend/cpu/peak.h"
+#include "core/output.h"
 
 namespace longspan::bench {
 namespace {
@@ -15,8 +15,7 @@ namespace {
 // Rows appear as they are measured, also through a pipe.
 template <class... Args>
 void PrintLine(fmt::format_string<Args...> format, Args&&... args) {
-  fmt::print("{}\n", fmt::format(format, std::forward<Args>(args)...));
-  std::fflush(stdout);
+  Answer(fmt::format(format, std::forward<Args>(args)...) + "\n");
 }
 
 }  // namespace

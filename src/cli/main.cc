@@ -19,6 +19,7 @@
 #include "cli/run_config.h"
 #include "core/check.h"
 #include "core/names.h"
+#include "core/output.h"
 #include "train/job.h"
 #include "train/trainer.h"
 
@@ -37,12 +38,6 @@ void OpenStandardStreams() {
 void IgnoreSignalsOfWrites() {
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
-}
-
-// Prints what was asked for; that it could not is the command's failure.
-void Answer(const std::string& text) {
-  const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
-  Require(ExitCode::kResource, written, "cannot write to standard output: {}", std::strerror(errno));
 }
 
 void TrainCommand(std::span<const std::string> arguments) {

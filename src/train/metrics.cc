@@ -5,11 +5,11 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/output.h"
 
 namespace longspan {
 namespace {
@@ -60,11 +60,6 @@ void MetricsLog::Append(const StepMetrics& metrics) {
   const ssize_t written = write(fd_, line.data(), line.size());
   Require(ExitCode::kResource, written == static_cast<ssize_t>(line.size()), "cannot write {}: {}", path_,
           written < 0 ? std::strerror(errno) : "the disk took only a part; is it full?");
-}
-
-void Show(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
 }
 
 Progress::Progress(int64_t last_step) : last_step_(last_step), terminal_(isatty(STDOUT_FILENO) == 1) {}

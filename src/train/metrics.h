@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace longspan {
 
@@ -39,10 +38,6 @@ class MetricsLog {
   std::string path_;
   int fd_;
 };
-
-// Prints to standard output at once. That it cannot (nobody reads the pipe, a full disk) is no error: what
-// counts of a run is in its directory.
-void Show(std::string_view text);
 
 // The progress line: rewritten in place on a terminal, a line a step otherwise.
 class Progress {

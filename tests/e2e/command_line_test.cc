@@ -201,18 +201,18 @@ TEST_F(CommandLine, AnAnswerThatCannotBePrintedIsAnError) {
 }
 
 TEST_F(CommandLine, ARunGoesOnWhereNobodySeesIt) {
-  std::string three = Quick();
-  three.replace(three.find("steps=1"), 7, "steps=3");
+  std::string many = Quick();  // steps: more than the buffer of a stream holds lines of
+  many.replace(many.find("steps=1"), 7, "steps=60");
   const std::string exit_code = directory_ / "exit_code";
   RunShell(
       fmt::format("{{ sleep 0.1; \"$longspan\" train {} 2>&1; echo $? >{}; }} | true; "
                   "while ! [ -s {} ]; do sleep 0.1; done",
-                  three, exit_code, exit_code));
+                  many, exit_code, exit_code));
   EXPECT_EQ(ReadTextFile(exit_code), "0\n");
-  EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/a").size(), 3u);
-  three.replace(three.find("run_name=a"), 10, "run_name=b");
-  EXPECT_EQ(RunShell("\"$longspan\" train " + three + ">/dev/full").exit_code, 0);
-  EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/b").size(), 3u);
+  EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/a").size(), 60u);
+  many.replace(many.find("run_name=a"), 10, "run_name=b");
+  EXPECT_EQ(RunShell("\"$longspan\" train " + many + ">/dev/full").exit_code, 0);
+  EXPECT_EQ(testing::ReadMetrics(directory_ / "runs/b").size(), 60u);
 }
 
 TEST_F(CommandLine, ALimitOnFileSizesIsNamed) {
