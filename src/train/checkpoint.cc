@@ -255,12 +255,12 @@ void CheckCheckpointModel(const std::string& directory, const ModelConfig& model
     keys.erase("initializer_range");
     return keys;
   };
-  const json was = keys_of(saved), is = keys_of(model);
+  const json was = keys_of(saved), is = keys_of(model), absent;
   for (const auto& [key, value] : is.items())
     Require(was.contains(key) && was[key] == value,
             "{} is of another model than model_path: {} is {} there and {} here; go on with the model that "
             "the run began with",
-            path, key, was.contains(key) ? was[key].dump() : "not set", value.dump());
+            path, key, Quoted(was.contains(key) ? was[key] : absent), Quoted(value));
 }
 
 void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {

@@ -48,20 +48,18 @@ void LoadModel(Job& job) {
     job.model = ParseModelConfig(builtin, path);
   } else {
     const std::vector<std::string_view> names = BuiltinModelNames();
-    std::error_code error;
-    Require(fs::is_directory(path, error), "model_path {} is neither a directory nor a built-in model{}",
-            path, Suggestion(path, names));
+    Require(IsDirectory(path), "model_path {} is neither a directory nor a built-in model{}", path,
+            Suggestion(path, names));
     const std::string file = path + "/config.json";
-    Require(fs::exists(file, error),
-            "model_path {} has no config.json; it must be a Hugging Face model directory", path);
+    Require(Exists(file), "model_path {} has no config.json; it must be a Hugging Face model directory",
+            path);
     job.model_json = ReadTextFile(file);
     job.model = ParseModelConfig(job.model_json, file);
     job.model_directory = path;
   }
 
   const auto own = std::find_if(kTokenizerFiles.begin(), kTokenizerFiles.end(), [&](const char* name) {
-    std::error_code error;
-    return !job.model_directory.empty() && fs::exists(job.model_directory + "/" + name, error);
+    return !job.model_directory.empty() && Exists(job.model_directory + "/" + name);
   });
   job.tokenizer = own == kTokenizerFiles.end() ? MakeByteTokenizer()
                                                : std::make_unique<UnavailableTokenizer>(
@@ -147,8 +145,7 @@ void ResolveRun(TrainConfig& c) {
         (fs::path(c.model_path) / "").lexically_normal().parent_path();  // no slash at its end
     const std::string name = fmt::format("{}-{}", model.filename().string(), text.data());
     c.run_name = name;  // runs begun within a second are numbered
-    std::error_code error;
-    for (int n = 2; fs::exists(c.base_output_directory + "/" + c.run_name, error); ++n)
+    for (int n = 2; Exists(c.base_output_directory + "/" + c.run_name); ++n)
       c.run_name = fmt::format("{}-{}", name, n);
   }
   Require(ExitCode::kUsage, !c.base_output_directory.empty(),

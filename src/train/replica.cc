@@ -43,6 +43,10 @@ int64_t Replica::memory_bytes() const {
   return sum;
 }
 
+int64_t SequenceBytes(const Job& job) {
+  return job.micro_steps() * job.config.max_target_length * 2 * SizeOf(DType::kInt32);
+}
+
 DryRun RunDry(const Job& job, int rank) {
   const std::unique_ptr<Comm> world = MakeDryComm(rank, job.mesh.ranks());
   Replica replica(job, MakeDryBackend(static_cast<int>(job.config.threads_per_rank)), *world);
@@ -54,7 +58,10 @@ DryRun RunDry(const Job& job, int rank) {
   batch.num_tokens = batch.num_targets = length;
   replica.LossAndGradients(batch, 1.0);
   if (job.eval_corpus) replica.Loss(batch);
-  return {replica.MemoryByName(), world->traffic()};
+  DryRun result = {replica.MemoryByName(), world->traffic()};
+  result.memory["sequences"] = SequenceBytes(job);
+  if (job.micro_steps() > 1) result.memory["gradients of micro-steps"] = result.memory["gradients"];
+  return result;
 }
 
 }  // namespace longspan

@@ -51,10 +51,14 @@ class Replica {
 
 // Memory by name of one rank of a run, and what it sends in a micro-step's forward and backward pass, found
 // by running it dry: nothing is computed and no memory taken. Neither depends on the documents.
+// With what the trainer itself holds of a step: its sequences, and the gradients of earlier micro-steps.
 struct DryRun {
   std::map<std::string, int64_t> memory;
   Comm::Traffic traffic;
 };
 DryRun RunDry(const Job& job, int rank);
+
+// Ids and targets of the sequences that a rank holds during a step.
+int64_t SequenceBytes(const Job& job);
 
 }  // namespace longspan

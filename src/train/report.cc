@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <ranges>
 #include <thread>
 
 namespace longspan {
@@ -27,6 +28,25 @@ std::string Grouped(int64_t n) {
 
 std::string Plural(int64_t n, const char* noun) {
   return fmt::format("{} {}{}", Grouped(n), noun, n == 1 ? "" : "s");
+}
+
+int64_t PhysicalMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
+
+using Named = std::pair<std::string, int64_t>;
+
+std::vector<Named> LargestFirst(const std::map<std::string, int64_t>& memory) {
+  std::vector<Named> rows;
+  for (const auto& [name, bytes] : memory)
+    if (bytes > 0) rows.emplace_back(name, bytes);
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Named& a, const Named& b) { return a.second > b.second; });
+  return rows;
+}
+
+int64_t Total(const std::map<std::string, int64_t>& memory) {
+  int64_t total = 0;
+  for (const auto& [name, bytes] : memory) total += bytes;
+  return total;
 }
 
 int NumThreads(const Job& job) {
@@ -67,10 +87,10 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
     text += fmt::format("{:<9} {}\n", title, value);
   };
 
-  const int64_t ram = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  line("machine", fmt::format("{}, {}, {}; {} peak {:.0f} GFLOP/s on {} ({})", CpuModel(),
-                              Plural(std::thread::hardware_concurrency(), "core"), FormatBytes(ram), c.dtype,
-                              peak.flops_per_second / 1e9, Plural(NumThreads(job), "thread"), peak.source));
+  line("machine",
+       fmt::format("{}, {}, {}; {} peak {:.0f} GFLOP/s on {} ({})", CpuModel(),
+                   Plural(std::thread::hardware_concurrency(), "core"), FormatBytes(PhysicalMemory()),
+                   c.dtype, peak.flops_per_second / 1e9, Plural(NumThreads(job), "thread"), peak.source));
   line("target", fmt::format("{}, {} × {}", CpuTargetName(), Plural(c.ranks, "rank"),
                              Plural(c.threads_per_rank, "thread")));
   line("mesh", fmt::format("data {} × ring {} × ulysses {}; strategy {}, layout {}, mask {}", job.mesh.data,
@@ -87,20 +107,28 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
                    Grouped(c.max_target_length), Plural(c.global_batch_size * c.max_target_length, "token"),
                    Plural(job.micro_steps(), "micro-step")));
 
-  int64_t total = 0;
+  const std::vector<Named> rows = LargestFirst(memory);
   size_t width = 0;
-  std::vector<std::pair<int64_t, std::string>> rows;
-  for (const auto& [name, bytes] : memory) {
-    total += bytes;
-    width = std::max(width, name.size());
-    if (bytes > 0) rows.emplace_back(bytes, name);
-  }
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  line("memory", fmt::format("{} a rank", FormatBytes(total)));
-  for (const auto& [bytes, name] : rows)
+  for (const auto& [name, bytes] : rows) width = std::max(width, name.size());
+  line("memory", fmt::format("{} a rank", FormatBytes(Total(memory))));
+  for (const auto& [name, bytes] : rows)
     text += fmt::format("{:<9} {:<{}}  {:>9}\n", "", name, width, FormatBytes(bytes));
   line("run", job.run_directory());
   return text;
+}
+
+void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory) {
+  const int64_t total = Total(memory);
+  if (total <= PhysicalMemory() / job.mesh.ranks()) return;
+  std::string largest;
+  for (const auto& [name, bytes] : LargestFirst(memory) | std::views::take(3))
+    largest += fmt::format("{}{} {}", largest.empty() ? "" : ", ", name, FormatBytes(bytes));
+  throw Error(
+      fmt::format("the run needs {} a rank on {}, and this machine has {}; the largest are {}. Shorten "
+                  "max_target_length, or take a smaller model or fewer data parallel ranks",
+                  FormatBytes(total), Plural(job.mesh.ranks(), "rank"), FormatBytes(PhysicalMemory()),
+                  largest),
+      ExitCode::kResource);
 }
 
 }  // namespace longspan

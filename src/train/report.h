@@ -20,6 +20,10 @@ MachinePeak FindPeak(const Job& job);
 std::string StartReport(const Job& job, const MachinePeak& peak,
                         const std::map<std::string, int64_t>& memory);
 
+// Throws Error(kResource) naming the largest tensors if the ranks together need more than the machine's
+// memory.
+void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory);
+
 // "1.50 GiB", "12.3 MiB", "640 B".
 std::string FormatBytes(int64_t bytes);
 

@@ -58,10 +58,10 @@ std::string CheckpointToResume(const std::string& run_directory, const std::stri
             run_directory);
     return "";
   }
-  std::error_code error;
-  Require(fs::is_directory(resume, error),
+  Require(IsDirectory(resume),
           "resume: {} is not a checkpoint directory (…/checkpoints/00000100), nor none or auto", resume);
-  fs::path checkpoint = fs::canonical(resume, error);  // `latest` will soon name another
+  std::error_code error;
+  const fs::path checkpoint = fs::canonical(resume, error);  // `latest` will soon name another
   Require(!error, "resume: cannot resolve {}: {}", resume, error.message());
   Require(ExitCode::kUsage,
           !has_steps || SameDirectory(checkpoint.parent_path(), CheckpointsIn(run_directory)),
@@ -75,7 +75,9 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& resume, c
                            const std::string& config_yaml, int64_t step) {
   std::error_code error;
   fs::create_directories(path, error);
-  Require(ExitCode::kResource, !error, "cannot make the run directory {}: {}", path, error.message());
+  Require(ExitCode::kResource, !error,
+          "cannot make the run directory {}: {}; give another base_output_directory, or mend that", path,
+          error.message());
   lock_fd_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   Require(ExitCode::kResource, lock_fd_ >= 0, "cannot open the run directory {}: {}", path,
           std::strerror(errno));

@@ -1,5 +1,5 @@
-// TrainConfig: what a run does. Each field is a key of the recipe, under the same name; cli/run_config.cc lists
-// them once with range, default and meaning.
+// TrainConfig: what a run does. Each field is a key of the recipe, under the same name; cli/run_config.cc
+// lists them once with range, default and meaning.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace longspan {
 
 struct TrainConfig {
   // Model and data.
-  std::string model_path;                  // built-in name (from scratch) or Hugging Face directory
+  std::string model_path;  // built-in name (from scratch) or Hugging Face directory
   std::string data_path, eval_data_path;
   int64_t max_target_length = 2048;
   int64_t init_weights_seed = 0, data_shuffle_seed = 0;
@@ -19,24 +19,24 @@ struct TrainConfig {
   std::string run_name, base_output_directory = "runs";
   bool enable_checkpointing = true;
   int64_t checkpoint_period = 1000;
-  std::string resume = "none";             // none | auto | PATH of a checkpoint
+  std::string resume = "none";  // none | auto | PATH of a checkpoint
   std::string save_dtype = "float32";
   int64_t max_shard_bytes = int64_t{5} << 30;
 
   // Steps and optimizer.
   int64_t steps = 100;
-  int64_t global_batch_size = 0;           // sequences a step; 0: one for each data rank
-  std::string opt_type = "adamw";          // adamw | sgd
+  int64_t global_batch_size = 0;   // sequences a step; 0: one for each data rank
+  std::string opt_type = "adamw";  // adamw | sgd
   double learning_rate = 3e-5;
-  std::string lr_schedule_type = "cosine"; // cosine | wsd | constant
+  std::string lr_schedule_type = "cosine";  // cosine | wsd | constant
   int64_t learning_rate_schedule_steps = -1;
   double warmup_steps_fraction = 0.1, learning_rate_final_fraction = 0.1, wsd_decay_steps_fraction = 0.1;
   double adam_b1 = 0.9, adam_b2 = 0.95, adam_eps = 1e-8, adam_weight_decay = 0.1;
-  double gradient_clipping_threshold = 1.0;  // 0: no clipping
+  double gradient_clipping_threshold = 1.0;     // 0: no clipping
   int64_t eval_interval = -1, eval_steps = -1;  // −1: never; all of the held-out text
 
   // Ranks.
-  int64_t ranks = 1, threads_per_rank = 0;   // 0: cores / ranks, at least 1
+  int64_t ranks = 1, threads_per_rank = 0;  // 0: cores / ranks, at least 1
   int64_t data_parallelism = 1;
   int64_t context_parallelism = 0, ulysses_parallelism = 0;  // 0: the strategy's default; −1: what is left
   std::string context_parallel_strategy = "ring";
@@ -46,9 +46,9 @@ struct TrainConfig {
   // Attention and numbers.
   std::string attention_mask = "causal";
   int64_t sliding_window_size = 0, chunk_attn_window_size = 0, prefix_length = 0, attention_sink_tokens = 0;
-  std::string dtype = "bfloat16";          // float32 | bfloat16
+  std::string dtype = "bfloat16";  // float32 | bfloat16
   int64_t mlp_chunk_length = 1024, loss_chunk_length = 256;
-  double peak_tflops = 0;                  // of the machine, all ranks together; 0: measured at start
+  double peak_tflops = 0;  // of the machine, all ranks together; 0: measured at start
 };
 
 }  // namespace longspan

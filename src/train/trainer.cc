@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/thread_comm.h"
+#include "core/output.h"
 #include "model/flops.h"
 #include "train/checkpoint.h"
 #include "train/metrics.h"
@@ -160,7 +161,7 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, double s
 }
 
 int64_t Trainer::PeakMemory() {
-  int64_t mine = replica_.memory_bytes();
+  int64_t mine = replica_.memory_bytes() + SequenceBytes(job_);
   for (const Buffer& buffer : accumulated_) mine += buffer.num_bytes();
   std::vector<double> ranks(static_cast<size_t>(job_.mesh.ranks()));
   ranks[static_cast<size_t>(replica_.world().rank())] = static_cast<double>(mine);
@@ -250,9 +251,11 @@ void Train(const Job& job, const std::string& config_yaml) {
   const std::string checkpoint = CheckpointToResume(job.run_directory(), job.config.resume);
   if (!checkpoint.empty()) CheckCheckpointModel(checkpoint, job.model);
   const MachinePeak peak = FindPeak(job);
-  fmt::print("{}", StartReport(job, peak, RunDry(job, 0).memory));
-  if (!checkpoint.empty()) fmt::print("{:<9} {}\n", "resume", checkpoint);
-  std::fflush(stdout);
+  RequireMemory(job, {{"sequences", SequenceBytes(job)}});  // before a dry run makes one
+  const std::map<std::string, int64_t> memory = RunDry(job, 0).memory;
+  Show(StartReport(job, peak, memory));
+  if (!checkpoint.empty()) Show(fmt::format("{:<9} {}\n", "resume", checkpoint));
+  RequireMemory(job, memory);
 
   std::unique_ptr<RunDirectory> directory;  // ours until the end
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
@@ -271,9 +274,9 @@ void Train(const Job& job, const std::string& config_yaml) {
     }
   });
 
-  fmt::print("metrics   {}\n", MetricsIn(job.run_directory()));
+  Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
   if (job.config.enable_checkpointing)
-    fmt::print("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory())));
+    Show(fmt::format("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory()))));
 }
 
 }  // namespace longspan

@@ -125,6 +125,15 @@ TEST_F(CommandLine, ModelsAndTexts) {
   EXPECT_NE(no_target.output.find("step 1 has no target"), std::string::npos) << no_target.output;
 }
 
+// A model or a length that no machine of ours holds is refused before anything is taken or written.
+TEST_F(CommandLine, MoreThanTheMachinesMemory) {
+  const std::string rest = " peak_tflops=1 base_output_directory=" + (directory_ / "runs") +
+                           " data_path=" + (directory_ / "text.txt");
+  ExpectRefused("train model_path=llama3.1-70b max_target_length=131072 ranks=64" + rest, 4,
+                {"a rank on 64 ranks", "this machine has", "optimizer"});
+  ExpectRefused("train model_path=tiny max_target_length=1099511627776" + rest, 4, {"8.00 TiB", "sequences"});
+}
+
 TEST_F(CommandLine, AnOutputDirectoryThatCannotBeMade) {
   ExpectRefused(
       "train model_path=tiny max_target_length=64 run_name=a data_path=" + (directory_ / "text.txt") +
