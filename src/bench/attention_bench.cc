@@ -100,21 +100,22 @@ struct Problem {
 // Every mask and pass of one problem on one number of threads.
 void MeasureProblem(const Settings& settings, const Problem& problem, Backend& backend, int threads,
                     Report& report) {
-  const auto& [length, head_dim, query_heads, kv_heads] = problem.sizes;
+  const Sizes& sizes = problem.sizes;
   std::map<std::string, double> causal_seconds_per_pair;  // by pass
-  for (const auto& [name, mask] : MasksFor(length)) {
-    const double pairs = static_cast<double>(mask.CountPairs());
+  for (const NamedMask& named : MasksFor(sizes.length)) {
+    const double pairs = static_cast<double>(named.mask.CountPairs());
     // Two products of 2·D operations a pair forward; five backward, which makes the scores anew.
-    const double forward_flops = 4 * pairs * static_cast<double>(query_heads * head_dim);
+    const double forward_flops = 4 * pairs * static_cast<double>(sizes.query_heads * sizes.head_dim);
     const auto measure = [&](const std::string& pass, double flops, const std::function<void()>& run) {
-      Case row = {.name = name,
+      Case row = {.name = named.name,
                   .pass = pass,
-                  .shape = fmt::format("T {}, D {}, heads {}/{}", length, head_dim, query_heads, kv_heads),
+                  .shape = fmt::format("T {}, D {}, heads {}/{}", sizes.length, sizes.head_dim,
+                                       sizes.query_heads, sizes.kv_heads),
                   .dtype = problem.dtype,
-                  .max_target_length = length,
-                  .head_dim = head_dim,
-                  .query_heads = query_heads,
-                  .kv_heads = kv_heads,
+                  .max_target_length = sizes.length,
+                  .head_dim = sizes.head_dim,
+                  .query_heads = sizes.query_heads,
+                  .kv_heads = sizes.kv_heads,
                   .threads = threads,
                   .flops = flops,
                   .measured = Measure(problem.dtype, threads, settings.num_runs(), run),
@@ -125,11 +126,11 @@ void MeasureProblem(const Settings& settings, const Problem& problem, Backend& b
       report.Add(row);
     };
     if (settings.Wants("forward"))
-      measure("forward", forward_flops, [&] { problem.Forward(backend, mask); });
+      measure("forward", forward_flops, [&] { problem.Forward(backend, named.mask); });
     else
-      problem.Forward(backend, mask);  // the output and log-sum-exp that the backward pass reads
+      problem.Forward(backend, named.mask);  // the output and log-sum-exp that the backward pass reads
     if (settings.Wants("backward"))
-      measure("backward", 2.5 * forward_flops, [&] { problem.Backward(backend, mask); });
+      measure("backward", 2.5 * forward_flops, [&] { problem.Backward(backend, named.mask); });
   }
 }
 

@@ -41,7 +41,10 @@ Buffer RandomBuffer(std::string_view name, DType dtype, std::initializer_list<in
     for (int64_t i = 0; i < buffer.tensor().num_elements(); ++i)
       out[i] = T(static_cast<float>(random.Normal(static_cast<uint64_t>(i))));
   };
-  dtype == DType::kFloat32 ? fill(buffer.tensor().data<float>()) : fill(buffer.tensor().data<BFloat16>());
+  if (dtype == DType::kFloat32)
+    fill(buffer.tensor().data<float>());
+  else
+    fill(buffer.tensor().data<BFloat16>());
   return buffer;
 }
 
