@@ -124,6 +124,21 @@ void ResolveAttention(Job& job) {
           "attention_mask=chunked needs chunk_attn_window_size of at least 1, got {}",
           c.chunk_attn_window_size);
 
+  // A size that this mask does not have would do nothing.
+  const struct {
+    std::string_view key;
+    int64_t value;
+    bool has_effect;
+  } sizes[] = {{"sliding_window_size", c.sliding_window_size, windowed},
+               {"chunk_attn_window_size", c.chunk_attn_window_size, row->kind == MaskKind::kChunked},
+               {"prefix_length", c.prefix_length, row->kind == MaskKind::kPrefix},
+               {"attention_sink_tokens", c.attention_sink_tokens, row->kind == MaskKind::kSinkWindow}};
+  for (const auto& size : sizes)
+    Require(
+        ExitCode::kUsage, size.value == 0 || size.has_effect,
+        "{} is {}, which attention_mask={} does not use; leave it out, or set the mask that it belongs to",
+        size.key, size.value, c.attention_mask);
+
   // One long document is balanced by zigzag, many short ones by stripes (docs/parallel.md, "Layouts").
   if (c.context_parallel_layout == "auto") {
     const int64_t mean = job.corpus->total_tokens() / job.corpus->num_documents();
@@ -135,6 +150,8 @@ void ResolveAttention(Job& job) {
 
 void ResolveRun(TrainConfig& c) {
   if (c.learning_rate_schedule_steps < 0) c.learning_rate_schedule_steps = c.steps;
+  Require(ExitCode::kUsage, !c.run_name.empty() || c.resume != "auto",
+          "resume=auto needs run_name, the run to go on with; without it each start is a new run");
   if (c.run_name.empty()) {
     const std::time_t now = std::time(nullptr);
     std::tm local{};

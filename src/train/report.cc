@@ -101,7 +101,10 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
                             m.hidden_size, m.num_attention_heads, m.num_key_value_heads, m.head_dim,
                             Grouped(m.vocab_size)));
   line("data", fmt::format("{}: {}, {}", c.data_path, Plural(job.corpus->num_documents(), "document"),
-                           Plural(job.corpus->total_tokens(), "token")));
+                           Plural(job.corpus->total_tokens(), "token")) +
+                   (job.corpus->num_skipped_files() > 0
+                        ? fmt::format("; {} skipped", Plural(job.corpus->num_skipped_files(), "binary file"))
+                        : ""));
   line("step",
        fmt::format("{} of {} = {} in {}", Plural(c.global_batch_size, "sequence"),
                    Grouped(c.max_target_length), Plural(c.global_batch_size * c.max_target_length, "token"),

@@ -79,6 +79,23 @@ TEST_F(JobTest, SequencesMustDivideAmongDataRanks) {
       ExitCode::kUsage);
 }
 
+TEST_F(JobTest, SettingsWithoutEffectAreRefused) {
+  config_.sliding_window_size = 8;
+  ExpectError(
+      {"sliding_window_size is 8", "attention_mask=causal"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.attention_mask = "sliding_window";
+  EXPECT_NO_THROW(PrepareJob(config_));
+  config_.attention_sink_tokens = 2;
+  ExpectError(
+      {"attention_sink_tokens is 2"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.attention_mask = "sink_window";
+  EXPECT_NO_THROW(PrepareJob(config_));
+  config_.run_name.clear();
+  config_.resume = "auto";
+  ExpectError(
+      {"resume=auto needs run_name"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+}
+
 TEST_F(JobTest, WhatIsMissingIsNamed) {
   config_.eval_interval = 5;
   ExpectError(
