@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -288,7 +289,8 @@ struct GuardsWhenItEnds {
 };
 
 TEST(ThreadFailure, TheGuardSpeaksOnlyWhenAnErrorPasses) {
-  RunThreadRanks(2, [](Comm& comm) {
+  std::latch both_are_past(2);
+  RunThreadRanks(2, [&](Comm& comm) {
     { const AbortOnUnwind guard(comm); }
     try {
       const GuardsWhenItEnds ends = {comm};
@@ -296,7 +298,7 @@ TEST(ThreadFailure, TheGuardSpeaksOnlyWhenAnErrorPasses) {
     } catch (const std::runtime_error&) {
     }
     comm.Barrier();
-    comm.Barrier();
+    both_are_past.arrive_and_wait();  // a barrier may be over for one rank and not yet for the other
     if (comm.rank() == 1) {
       try {
         const AbortOnUnwind guard(comm);
