@@ -1,7 +1,8 @@
 // Backend: what a device must do. One object per rank; operations run in the order they are called.
 //
 // Conventions, held by every operation:
-// - activations and compute weights are f32 or bf16 ("dtype" below), all the same within one call; sums are f32;
+// - activations and compute weights are f32 or bf16 ("dtype" below), all the same within one call; sums are
+// f32;
 // - weight gradients accumulate (+=) in f32; activation gradients are written (=);
 // - outputs may not overlap inputs unless the operation says "in place";
 // - workspace comes from arena() inside the call and is gone after it; each operation that needs some has one
@@ -23,14 +24,16 @@
 
 namespace longspan {
 
-// c (m, n) = op(a) · op(b), or += with `accumulate`. op(a) is (m, k): a is stored (m, k), or (k, m) if transposed.
+// c (m, n) = op(a) · op(b), or += with `accumulate`. op(a) is (m, k): a is stored (m, k), or (k, m) if
+// transposed.
 struct MatmulArgs {
-  Tensor a, b, c;               // a, b f32 or bf16 (the same); c f32 or like them; sums in f32, f32 products strictly so
+  Tensor a, b, c;  // a, b f32 or bf16 (the same); c f32 or like them; sums in f32, f32 products strictly so
   bool transpose_a = false, transpose_b = false;
-  bool accumulate = false;      // only into f32
+  bool accumulate = false;  // only into f32
 };
 
-// Which query rows see which keys, in one call of attention. Nothing is copied: the pointees outlive the call.
+// Which query rows see which keys, in one call of attention. Nothing is copied: the pointees outlive the
+// call.
 struct AttentionCall {
   const Mask* mask = nullptr;
   std::span<const Range> query_spans;  // global indices of the rows of q, in their order; sizes sum to t_q
@@ -39,8 +42,8 @@ struct AttentionCall {
   float scale = 1;                     // scores are scale · q·k
 };
 
-// The online softmax between two calls (the hops of a ring): unnormalised output, maximum and sum of each row.
-// Maxima are of scaled scores; a row that has seen nothing has max = −∞, sum = 0, out = 0.
+// The online softmax between two calls (the hops of a ring): unnormalised output, maximum and sum of each
+// row. Maxima are of scaled scores; a row that has seen nothing has max = −∞, sum = 0, out = 0.
 struct AttentionState {
   Tensor out;  // (t_q, H, E) f32
   Tensor max;  // (t_q, H) f32
@@ -48,15 +51,17 @@ struct AttentionState {
 };
 
 // AdamW as in PyTorch (decoupled decay): m = β1·m + (1−β1)·g; v = β2·v + (1−β2)·g²;
-// w −= lr·(m/c1 / (√(v/c2) + eps) + weight_decay·w), with c1 = 1−β1^step, c2 = 1−β2^step, g = grad·grad_scale.
+// w −= lr·(m/c1 / (√(v/c2) + eps) + weight_decay·w), with c1 = 1−β1^step, c2 = 1−β2^step, g =
+// grad·grad_scale.
 struct AdamWArgs {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
   double grad_scale = 1;  // clipping
   int64_t step = 1;       // of this update, from 1
 };
 
-// Two tables from which a phase at any position is put together: angle(position) = angle(4096·⌊position/4096⌋) +
-// angle(position mod 4096), each from double. Error below 2e-7 at any position (docs/numerics.md).
+// Two tables from which a phase at any position is put together: angle(position) =
+// angle(4096·⌊position/4096⌋) + angle(position mod 4096), each from double. Error below 2e-7 at any position
+// (docs/numerics.md).
 struct RopeTables {
   static constexpr int64_t kPeriod = 4096;
   Tensor coarse;  // (⌈positions/4096⌉, D/2, 2) f32: cos, sin
@@ -67,16 +72,17 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual std::string Describe() const = 0;  // "cpu, avx512, 2 threads"
+  virtual std::string Describe() const = 0;   // "cpu, avx512, 2 threads"
   virtual bool dry() const { return false; }  // true: tensors can't be read, results are unknown
   Arena& arena() { return *arena_; }
 
   // Memory.
   virtual void Zero(Tensor x) = 0;
-  virtual void Copy(Tensor src, Tensor dst) = 0;                   // same dtype and number of elements
-  virtual void Cast(Tensor src, Tensor dst) = 0;                   // f32 ↔ bf16, or a copy; same number of elements
-  virtual void Add(Tensor x, Tensor y) = 0;                        // y += x, same dtype (f32 or bf16), in place
-  // Heads [src_head, src_head + n) of src (t, ·, D) to heads [dst_head, …) of dst (t, ·, D): copied, or added in f32.
+  virtual void Copy(Tensor src, Tensor dst) = 0;  // same dtype and number of elements
+  virtual void Cast(Tensor src, Tensor dst) = 0;  // f32 ↔ bf16, or a copy; same number of elements
+  virtual void Add(Tensor x, Tensor y) = 0;       // y += x, same dtype (f32 or bf16), in place
+  // Heads [src_head, src_head + n) of src (t, ·, D) to heads [dst_head, …) of dst (t, ·, D): copied, or added
+  // in f32.
   virtual void CopyHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) = 0;
   virtual void AddHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) = 0;
 
@@ -89,10 +95,11 @@ class Backend {
   // y = x / √(mean(x²) + epsilon) ∘ weight, over the last dimension. x, y (t, C); weight (C).
   virtual void RmsNorm(Tensor x, Tensor weight, float epsilon, Tensor y) = 0;
   // dx =, dweight (C) f32 +=.
-  virtual void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx, Tensor dweight) = 0;
+  virtual void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx,
+                               Tensor dweight) = 0;
 
-  // Rotates pairs (i, i + D/2) of each head of x (t, heads, D), in place, by the phase of positions (t) int64:
-  // (a, b) ← (a·cos − b·sin, b·cos + a·sin). `inverse` rotates back, which is also the backward pass.
+  // Rotates pairs (i, i + D/2) of each head of x (t, heads, D), in place, by the phase of positions (t)
+  // int64: (a, b) ← (a·cos − b·sin, b·cos + a·sin). `inverse` rotates back, which is also the backward pass.
   virtual void Rope(Tensor x, Tensor positions, const RopeTables& tables, bool inverse) = 0;
 
   // out = silu(gate) ∘ up, all (t, F).
@@ -100,18 +107,20 @@ class Backend {
   virtual void SwiGluBackward(Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup) = 0;
 
   // One block of keys after another: the first call of a row set starts the state, the last one writes out
-  // (t_q, H, E) and lse (t_q, H) f32 (natural log; −∞ for a row that sees nothing, whose out is 0). With first and
-  // last both true `state` is not touched and may be empty. q (t_q, H, D), k (t_k, K, D), v (t_k, K, E).
-  virtual void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, bool first, bool last,
-                                const AttentionState& state, Tensor out, Tensor lse) = 0;
+  // (t_q, H, E) and lse (t_q, H) f32 (natural log; −∞ for a row that sees nothing, whose out is 0). With
+  // first and last both true `state` is not touched and may be empty. q (t_q, H, D), k (t_k, K, D), v (t_k,
+  // K, E).
+  virtual void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, bool first,
+                                bool last, const AttentionState& state, Tensor out, Tensor lse) = 0;
   // delta (t, H) f32 = rowsum(out ∘ dout); out, dout (t, H, E).
   virtual void AttentionDelta(Tensor out, Tensor dout, Tensor delta) = 0;
   // With lse and delta over all keys; adds (+=) what these keys contribute. dq (t_q, H, D), dk (t_k, K, D),
   // dv (t_k, K, E), all f32. Rows with lse = −∞ add exactly nothing.
-  virtual void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout, Tensor lse,
-                                 Tensor delta, Tensor dq, Tensor dk, Tensor dv) = 0;
+  virtual void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout,
+                                 Tensor lse, Tensor delta, Tensor dq, Tensor dk, Tensor dv) = 0;
 
-  // Σ over rows with a target of logsumexp(logits) − logits[target], in f64; logits (n, V) f32, targets (n) int32.
+  // Σ over rows with a target of logsumexp(logits) − logits[target], in f64; logits (n, V) f32, targets (n)
+  // int32.
   virtual double CrossEntropy(Tensor logits, Tensor targets) = 0;
   // Also dlogits (n, V) of any dtype = (softmax(logits) − onehot) · scale, 0 in rows without a target.
   virtual double CrossEntropyBackward(Tensor logits, Tensor targets, float scale, Tensor dlogits) = 0;
@@ -141,7 +150,8 @@ class Backend {
 };
 
 // A CPU rank with this many threads. The target is what this CPU does fastest, or LONGSPAN_CPU_TARGET
-// (scalar, avx2, avx512, avx512bf16); throws Error(kUsage) if that names no target or one that this CPU lacks.
+// (scalar, avx2, avx512, avx512bf16); throws Error(kUsage) if that names no target or one that this CPU
+// lacks.
 std::unique_ptr<Backend> MakeCpuBackend(int num_threads);
 // Computes nothing, touches no memory, takes the same workspace as the CPU backend with so many threads.
 std::unique_ptr<Backend> MakeDryBackend(int num_threads);

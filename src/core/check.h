@@ -12,11 +12,11 @@ namespace longspan {
 // What the process ends with; docs/reference/exit-codes.md is the same table.
 enum class ExitCode : int {
   kOk = 0,
-  kInternal = 1,      // a broken invariant of ours: please report
-  kUsage = 2,         // command line or configuration
-  kInput = 3,         // a file, a model or a text that cannot be used
-  kResource = 4,      // memory, disk or a permission ran out
-  kPeer = 5,          // another rank failed first; its own error is the one printed
+  kInternal = 1,  // a broken invariant of ours: please report
+  kUsage = 2,     // command line or configuration
+  kInput = 3,     // a file, a model or a text that cannot be used
+  kResource = 4,  // memory, disk or a permission ran out
+  kPeer = 5,      // another rank failed first; its own error is the one printed
 };
 
 // An error with a message made for the person who can mend it: what, where, got, wanted, what to do.
@@ -39,13 +39,15 @@ class PeerFailed : public Error {
 // Throws Error with exit code kInput unless `ok`. The message is formatted only on failure.
 template <class... Args>
 void Require(bool ok, fmt::format_string<Args...> message, Args&&... args) {
-  if (!ok) [[unlikely]] throw Error(fmt::format(message, std::forward<Args>(args)...));
+  if (!ok) [[unlikely]]
+    throw Error(fmt::format(message, std::forward<Args>(args)...));
 }
 
 // The same with an exit code, first of all kUsage for what the command line or a recipe says.
 template <class... Args>
 void Require(ExitCode code, bool ok, fmt::format_string<Args...> message, Args&&... args) {
-  if (!ok) [[unlikely]] throw Error(fmt::format(message, std::forward<Args>(args)...), code);
+  if (!ok) [[unlikely]]
+    throw Error(fmt::format(message, std::forward<Args>(args)...), code);
 }
 
 [[noreturn]] inline void CheckFailed(const char* file, int line, const char* condition) {

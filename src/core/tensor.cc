@@ -11,10 +11,14 @@ namespace longspan {
 int64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
-    case DType::kInt32: return 4;
-    case DType::kBFloat16: return 2;
-    case DType::kInt64: return 8;
-    case DType::kByte: return 1;
+    case DType::kInt32:
+      return 4;
+    case DType::kBFloat16:
+      return 2;
+    case DType::kInt64:
+      return 8;
+    case DType::kByte:
+      return 1;
   }
   CHECK(false);
   return 0;
@@ -22,11 +26,16 @@ int64_t SizeOf(DType dtype) {
 
 const char* Name(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32: return "float32";
-    case DType::kBFloat16: return "bfloat16";
-    case DType::kInt32: return "int32";
-    case DType::kInt64: return "int64";
-    case DType::kByte: return "byte";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kBFloat16:
+      return "bfloat16";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kByte:
+      return "byte";
   }
   CHECK(false);
   return "";
@@ -70,7 +79,8 @@ Buffer::Buffer(int64_t num_bytes) : num_bytes_(num_bytes) {
   const int64_t alignment = num_bytes >= kHugePage ? kHugePage : 64;
   const int64_t rounded = std::max(alignment, (num_bytes + alignment - 1) / alignment * alignment);
   data_ = std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
-  Require(ExitCode::kResource, data_ != nullptr, "out of memory: {} bytes were refused by the system", num_bytes);
+  Require(ExitCode::kResource, data_ != nullptr, "out of memory: {} bytes were refused by the system",
+          num_bytes);
   if (alignment == kHugePage) madvise(data_, static_cast<size_t>(rounded), MADV_HUGEPAGE);
   std::memset(data_, 0, static_cast<size_t>(rounded));
   tensor_ = Tensor(data_, DType::kByte, {num_bytes});

@@ -21,8 +21,8 @@ namespace longspan {
 
 enum class DType : uint8_t { kFloat32, kBFloat16, kInt32, kInt64, kByte };
 
-int64_t SizeOf(DType dtype);          // bytes of one element
-const char* Name(DType dtype);        // "float32", "bfloat16", …
+int64_t SizeOf(DType dtype);    // bytes of one element
+const char* Name(DType dtype);  // "float32", "bfloat16", …
 
 // The upper half of a float32. Rounds to nearest even; NaN stays NaN.
 struct BFloat16 {
@@ -41,15 +41,25 @@ static_assert(sizeof(BFloat16) == 2);
 template <class T>
 constexpr DType DTypeOf();
 template <>
-constexpr DType DTypeOf<float>() { return DType::kFloat32; }
+constexpr DType DTypeOf<float>() {
+  return DType::kFloat32;
+}
 template <>
-constexpr DType DTypeOf<BFloat16>() { return DType::kBFloat16; }
+constexpr DType DTypeOf<BFloat16>() {
+  return DType::kBFloat16;
+}
 template <>
-constexpr DType DTypeOf<int32_t>() { return DType::kInt32; }
+constexpr DType DTypeOf<int32_t>() {
+  return DType::kInt32;
+}
 template <>
-constexpr DType DTypeOf<int64_t>() { return DType::kInt64; }
+constexpr DType DTypeOf<int64_t>() {
+  return DType::kInt64;
+}
 template <>
-constexpr DType DTypeOf<uint8_t>() { return DType::kByte; }
+constexpr DType DTypeOf<uint8_t>() {
+  return DType::kByte;
+}
 
 class Tensor {
  public:

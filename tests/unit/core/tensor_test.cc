@@ -16,7 +16,8 @@ TEST(BFloat16, RoundsToNearestEvenAndKeepsNaN) {
   EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3f818000u)).bits, 0x3f82);
   EXPECT_EQ(BFloat16(std::bit_cast<float>(0x3f808001u)).bits, 0x3f81);
   EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16(std::bit_cast<float>(0x7f800001u)))));
-  EXPECT_EQ(static_cast<float>(BFloat16(std::numeric_limits<float>::infinity())), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(static_cast<float>(BFloat16(std::numeric_limits<float>::infinity())),
+            std::numeric_limits<float>::infinity());
   EXPECT_EQ(BFloat16(std::numeric_limits<float>::max()).bits, 0x7f80);
 }
 
