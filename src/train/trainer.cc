@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <exception>
 #include <memory>
 #include <vector>
 
@@ -260,18 +259,14 @@ void Train(const Job& job, const std::string& config_yaml) {
   std::unique_ptr<RunDirectory> directory;  // ours until the end
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
     Trainer trainer(job, world, peak.flops_per_second);
-    try {
-      trainer.Start(checkpoint);
-      // Only now, with every input read, does the run's directory change.
-      if (world.rank() == 0)
-        directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
-                                                   config_yaml, trainer.step());
-      world.Barrier();
-      trainer.Run();
-    } catch (const std::exception& error) {
-      world.Abort(error.what());  // while the trainer's memory, which peers may be reading, is still there
-      throw;
-    }
+    const AbortOnUnwind guard(world);  // peers may be reading the trainer's memory
+    trainer.Start(checkpoint);
+    // Only now, with every input read, does the run's directory change.
+    if (world.rank() == 0)
+      directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
+                                                 config_yaml, trainer.step());
+    world.Barrier();
+    trainer.Run();
   });
 
   Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
