@@ -58,8 +58,10 @@ struct QueryBlock {
 // A head's part of AttentionForward (backend/backend.h).
 struct ForwardHead {
   int64_t width = 0, value_width = 0;  // D, E
-  float scale = 1;
+  float scale = 1, soft_cap = 0;
   bool first = true, last = true;
+  bool has_sink = false;  // then `sink` joins each row that sees a key, at the end of the last block
+  float sink = 0;
   ConstRows q;
   FloatRows state_out, state_max, state_sum;
   void* out = nullptr;  // rows as q's stride says for width E
@@ -71,7 +73,8 @@ struct ForwardHead {
 // A head's part of AttentionBackward.
 struct BackwardHead {
   int64_t width = 0, value_width = 0;  // D, E
-  float scale = 1;
+  float scale = 1, soft_cap = 0;
+  const float* key_mean = nullptr;  // (D), or null: subtracted from the keys in the product for dq alone
   ConstRows q, k, v, dout;
   FloatRows lse, delta, dq, dk, dv;
 };
