@@ -158,7 +158,7 @@ class Backend {
 };
 
 // A CPU rank with this many threads. The target is what this CPU does fastest, or LONGSPAN_CPU_TARGET
-// (scalar, avx2, avx512, avx512bf16); throws Error(kUsage) if that names no target or one that this CPU
+// (scalar, avx2, avx512, avx512bf16, amx, amxmodel); throws Error(kUsage) if that names no target or one that this CPU
 // lacks.
 std::unique_ptr<Backend> MakeCpuBackend(int num_threads);
 // Computes nothing, touches no memory, takes the same workspace as the CPU backend with so many threads.

@@ -16,6 +16,8 @@ const AttentionKernels& AttentionKernelsFor(CpuTarget target, DType dtype) {
     case CpuTarget::kAvx2:
       return kAvx2Attention;
     case CpuTarget::kAvx512:
+    case CpuTarget::kAmx:
+    case CpuTarget::kAmxModel:
       return kAvx512Attention;
     case CpuTarget::kAvx512Bf16:
       return dtype == DType::kBFloat16 ? kAvx512Bf16Attention : kAvx512Attention;

@@ -1,6 +1,8 @@
 #include "backend/cpu/cpu_features.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
@@ -13,9 +15,10 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr std::array kTargets = {CpuTarget::kScalar, CpuTarget::kAvx2, CpuTarget::kAvx512,
-                                 CpuTarget::kAvx512Bf16};
-constexpr std::array<std::string_view, 4> kNames = {"scalar", "avx2", "avx512", "avx512bf16"};
+constexpr std::array kTargets = {CpuTarget::kScalar,     CpuTarget::kAvx2, CpuTarget::kAvx512,
+                                 CpuTarget::kAvx512Bf16, CpuTarget::kAmx,  CpuTarget::kAmxModel};
+constexpr std::array<std::string_view, 6> kNames = {"scalar",     "avx2", "avx512",
+                                                    "avx512bf16", "amx",  "amxmodel"};
 
 // Bits of CPUID and XCR0: Intel 64 and IA-32 Architectures Software Developer's Manual, volumes 1 (13.3) and
 // 2A.
@@ -25,6 +28,13 @@ uint64_t SavedState() {
   uint32_t low = 0, high = 0;
   __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (uint64_t{high} << 32) | low;
+}
+
+// Asks for the tile registers, process-wide: once granted always granted. Linux,
+// Documentation/arch/x86/xstate.rst.
+bool RequestTiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 CpuFeatures Detect() {
@@ -42,7 +52,7 @@ CpuFeatures Detect() {
   cpu.avx512 = cpu.avx2 && (saved & kMasks) == kMasks && Bit(b, 16) && Bit(b, 17) && Bit(b, 30) && Bit(b, 31);
   cpu.avx512_bf16 = cpu.avx512 && Bit(a1, 5);
   cpu.fast_bf16_dot = cpu.avx512_bf16 && IsFaster(kAvx512Bf16Peak, kAvx512Peak);
-  cpu.amx_bf16 = cpu.avx512_bf16 && (saved & kTiles) == kTiles && Bit(d, 22) && Bit(d, 24);
+  cpu.amx_bf16 = cpu.avx512_bf16 && (saved & kTiles) == kTiles && Bit(d, 22) && Bit(d, 24) && RequestTiles();
   return cpu;
 }
 
@@ -56,6 +66,10 @@ std::string_view Needs(CpuTarget target) {
       return "AVX-512 (F, BW, DQ, VL)";
     case CpuTarget::kAvx512Bf16:
       return "AVX-512 (F, BW, DQ, VL, BF16)";
+    case CpuTarget::kAmx:
+      return "AMX (TILE, BF16), with the system's permission to use it";
+    case CpuTarget::kAmxModel:
+      return "AVX-512 (F, BW, DQ, VL)";
   }
   return "";
 }
@@ -80,6 +94,10 @@ bool Runs(const CpuFeatures& cpu, CpuTarget target) {
       return cpu.avx512;
     case CpuTarget::kAvx512Bf16:
       return cpu.avx512_bf16;
+    case CpuTarget::kAmx:
+      return cpu.amx_bf16;
+    case CpuTarget::kAmxModel:
+      return cpu.avx512;
   }
   return false;
 }
@@ -88,6 +106,7 @@ CpuTarget ChooseTarget(const CpuFeatures& cpu, std::string_view forced) {
   CpuTarget best = CpuTarget::kScalar;
   for (const CpuTarget target : kTargets) {
     if (target == CpuTarget::kAvx512Bf16 && !cpu.fast_bf16_dot) continue;
+    if (target == CpuTarget::kAmxModel) continue;
     if (Runs(cpu, target)) best = target;
   }
   if (forced.empty()) return best;

@@ -10,6 +10,8 @@ const Kernels& KernelsFor(CpuTarget target) {
       return kAvx2Kernels;
     case CpuTarget::kAvx512:
     case CpuTarget::kAvx512Bf16:
+    case CpuTarget::kAmx:
+    case CpuTarget::kAmxModel:
       return kAvx512Kernels;
   }
   CHECK(false);

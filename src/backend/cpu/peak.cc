@@ -79,7 +79,7 @@ double Measure(const PeakUnit& unit, int num_threads) {
 std::vector<const PeakUnit*> UnitsFor(DType dtype, const CpuFeatures& cpu) {
   std::vector<const PeakUnit*> units;
   if (dtype == DType::kBFloat16) {
-    if (cpu.amx_bf16 && RequestAmxPermission()) units.push_back(&kAmxPeak);
+    if (cpu.amx_bf16) units.push_back(&kAmxPeak);
     if (cpu.avx512_bf16) units.push_back(&kAvx512Bf16Peak);
   }
   if (cpu.avx512) units.push_back(&kAvx512Peak);

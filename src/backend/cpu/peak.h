@@ -31,7 +31,4 @@ struct PeakRate {
 // Every unit that this CPU has for operands of `dtype` (f32 or bf16), widest first; some milliseconds each.
 std::vector<PeakRate> MeasurePeaks(DType dtype, int num_threads);
 
-// Asks the system for the tile registers (process-wide, once granted always granted); false if it refuses.
-bool RequestAmxPermission();
-
 }  // namespace longspan::cpu

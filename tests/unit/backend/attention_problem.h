@@ -35,10 +35,10 @@ inline std::vector<CpuTarget> TargetsHere() {
   return targets;
 }
 
-// The targets whose kernels for this dtype differ: in f32 the last one's are the one's before.
+// The targets whose kernels for this dtype differ: in f32 those after avx512 have its own.
 inline std::vector<CpuTarget> TargetsFor(DType dtype) {
   std::vector<CpuTarget> targets = TargetsHere();
-  if (dtype == DType::kFloat32) std::erase(targets, CpuTarget::kAvx512Bf16);
+  if (dtype == DType::kFloat32) std::erase_if(targets, [](CpuTarget t) { return t > CpuTarget::kAvx512; });
   return targets;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -27,11 +28,13 @@ inline constexpr int kMostThreads = 1;
 inline constexpr int kMostThreads = 3;
 #endif
 
-// Those up to the one that a run would take: LONGSPAN_CPU_TARGET=scalar keeps the tests from oneDNN, too.
+// All, or those up to the one that is forced: LONGSPAN_CPU_TARGET=scalar keeps the tests from oneDNN, too.
 inline std::vector<CpuTarget> TargetsHere() {
+  const bool is_forced = std::getenv("LONGSPAN_CPU_TARGET") != nullptr;
   std::vector<CpuTarget> targets;
   for (const CpuTarget target : cpu::AllTargets()) {
-    if (target <= cpu::ChooseTarget()) targets.push_back(target);
+    if (!cpu::Runs(cpu::DetectCpu(), target)) continue;
+    if (!is_forced || target <= cpu::ChooseTarget()) targets.push_back(target);
   }
   return targets;
 }

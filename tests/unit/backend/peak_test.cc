@@ -18,6 +18,7 @@ using cpu::CpuTarget;
 constexpr CpuFeatures kOld, kAvx2{.avx2 = true}, kAvx512{.avx2 = true, .avx512 = true};
 constexpr CpuFeatures kFastDot{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .fast_bf16_dot = true};
 constexpr CpuFeatures kSlowDot{.avx2 = true, .avx512 = true, .avx512_bf16 = true};
+constexpr CpuFeatures kTiles{.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx_bf16 = true};
 
 TEST(CpuTargetTest, FastestUnlessForced) {
   EXPECT_EQ(ChooseTarget(kOld, ""), CpuTarget::kScalar);
@@ -26,6 +27,9 @@ TEST(CpuTargetTest, FastestUnlessForced) {
   EXPECT_EQ(ChooseTarget(kFastDot, ""), CpuTarget::kAvx512Bf16);
   EXPECT_EQ(ChooseTarget(kSlowDot, ""), CpuTarget::kAvx512);
   EXPECT_EQ(ChooseTarget(kSlowDot, "avx512bf16"), CpuTarget::kAvx512Bf16);
+  EXPECT_EQ(ChooseTarget(kTiles, ""), CpuTarget::kAmx);
+  EXPECT_EQ(ChooseTarget(kTiles, "avx512"), CpuTarget::kAvx512);
+  EXPECT_EQ(ChooseTarget(kAvx512, "amxmodel"), CpuTarget::kAmxModel);
   EXPECT_EQ(ChooseTarget(kAvx512, "avx2"), CpuTarget::kAvx2);
   EXPECT_EQ(ChooseTarget(kAvx512, "avx512"), CpuTarget::kAvx512);
   EXPECT_EQ(ChooseTarget(kAvx512, "scalar"), CpuTarget::kScalar);
@@ -45,6 +49,8 @@ TEST(CpuTargetTest, WrongNamesAndMissingInstructions) {
   ExpectUsageError(kAvx512, "avx51", "did you mean 'avx512'");
   ExpectUsageError(kAvx512, "neon-something", "scalar, avx2, avx512");
   ExpectUsageError(kAvx512, "avx512bf16", "BF16");
+  ExpectUsageError(kFastDot, "amx", "AMX");
+  ExpectUsageError(kAvx2, "amxmodel", "AVX-512");
   ExpectUsageError(kAvx2, "avx512", "the best that works here is avx2");
   ExpectUsageError(kOld, "avx2", "AVX2");
 }
