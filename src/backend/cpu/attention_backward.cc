@@ -74,7 +74,7 @@ void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, 
   const AttentionKernels& kernels = AttentionKernelsFor(target, q.dtype());
   const std::vector<KeyPanel> panels = CutIntoPanels(call.key_spans);
   const auto num_panels = static_cast<int64_t>(panels.size());
-  const QueryBlocks blocks(*call.mask, call.query_spans, kernels.backward_block.rows);
+  const QueryBlocks blocks(*call.mask, call.query_spans, kernels.backward_block);
   const int64_t block_panels = kernels.backward_block.panels;
   const BlockReaches reaches(blocks, panels, block_panels, num_threads);
   const auto heads_of = QueryHeadsOf(call, k.dim(1));

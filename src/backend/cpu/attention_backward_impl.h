@@ -11,7 +11,7 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr BlockSize kBackwardBlock = {192, 3};
+constexpr BlockSize kBackwardBlock = {192, 3, kStripRows};
 
 constexpr int64_t kKeyBlock = kBackwardBlock.panels * kPanelKeys;
 static_assert(kKeyBlock % kStripRows == 0);

@@ -11,7 +11,8 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr BlockSize kForwardBlock = {192, 8};  // 512 keys, which with the query block stay in the L2 cache
+constexpr BlockSize kForwardBlock = {
+    192, 8, kStripRows};  // 512 keys, which with the query block stay in the L2 cache
 
 // Distance of two rows of the strip buffer: 16 more than its columns, so that rows begin in different cache
 // sets.

@@ -3,8 +3,8 @@
 // attention_backward.cc); how operands are packed, and what lies where in the scratch memory, is the
 // target's.
 //
-// Tiles are strips of 6 query rows × panels of 64 keys. All pointers of one head: row r begins r · stride
-// elements on.
+// Tiles are strips of query rows, as many as the target likes, × panels of 64 keys. All pointers of one head:
+// row r begins r · stride elements on.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,16 @@
 
 namespace longspan::cpu {
 
-inline constexpr int kStripRows = 6;
 inline constexpr int kPanelKeys = 64;
 
-// What meets in one call, at most: rows of a query block, a multiple of kStripRows, and panels of a key
-// block.
+// What meets in one call, at most: rows of a query block, in strips, and panels of a key block.
 struct BlockSize {
   int rows, panels;
+  int strip_rows;  // divides rows
 };
-inline constexpr int kMostRows = 384;       // of any target
-inline constexpr int kMostTiles = 32 * 16;  // strips times panels
-inline constexpr int kMostStrips = kMostRows / kStripRows;
+// Of any target: rows, strips and panels of a block; strips times panels; rows times panels.
+inline constexpr int kMostRows = 512, kMostStrips = 64, kMostPanels = 16;
+inline constexpr int kMostTiles = 32 * kMostPanels, kMostTileRows = kMostRows * kMostPanels;
 
 // Rows of one head of a (rows, heads, width) tensor; f32, or bf16 as its bits.
 struct ConstRows {
@@ -47,7 +46,7 @@ struct KeyPanel {
 // the panel's end are seen by nobody.
 struct TileMask {
   uint64_t any = 0;                // bit j: some row sees key j; 0: the tile is empty
-  const uint64_t* rows = nullptr;  // [kStripRows] of the same by row; null: the tile is full
+  const uint64_t* rows = nullptr;  // [strip_rows] of the same by row; null: the tile is full
 };
 
 struct QueryBlock {

@@ -12,7 +12,7 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr BlockSize kBackwardBlock = {384, 3};
+constexpr BlockSize kBackwardBlock = {384, 3, kStripRows};
 constexpr int64_t kKeyBlock = kBackwardBlock.panels * kPanelKeys;
 static_assert(kKeyBlock % kStripRows == 0);
 constexpr int64_t kStripPairs = kStripRows / 2;

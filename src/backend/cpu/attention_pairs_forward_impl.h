@@ -12,7 +12,7 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr BlockSize kForwardBlock = {192, 16};
+constexpr BlockSize kForwardBlock = {192, 16, kStripRows};
 // Distance of two rows of the strip buffer, in words: 16 more than its columns, so that rows begin in
 // different cache sets.
 constexpr int64_t kScoreRow = kForwardBlock.panels * kPanelKeys + 16;

@@ -12,6 +12,7 @@
 namespace longspan::cpu {
 namespace {
 
+constexpr int kStripRows = 6;
 constexpr int kColumns = 64;  // of a panel, and the distance of its rows
 constexpr int kTileColumns = kTileVectors * kLanes;
 constexpr float kLog2E = 1.44269504f;

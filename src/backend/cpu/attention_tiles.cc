@@ -89,9 +89,11 @@ Reach Reach::InBlocksOf(int64_t panels) const {
   return MakeReach(blocks(parts[0]), blocks(parts[1]));
 }
 
-QueryBlocks::QueryBlocks(const Mask& mask, std::span<const Range> query_spans, int block_rows)
-    : mask_(mask), spans_(SortSpans(query_spans)), block_rows_(block_rows) {
-  CHECK(block_rows <= kMostRows && block_rows % kStripRows == 0);
+QueryBlocks::QueryBlocks(const Mask& mask, std::span<const Range> query_spans, BlockSize block)
+    : mask_(mask), spans_(SortSpans(query_spans)), block_rows_(block.rows), strip_rows_(block.strip_rows) {
+  const int num_strips = block.rows / block.strip_rows;
+  CHECK(block.rows % block.strip_rows == 0 && block.rows <= kMostRows && num_strips <= kMostStrips);
+  CHECK(num_strips * block.panels <= kMostTiles && block.rows * block.panels <= kMostTileRows);
   for (const PlacedSpan& span : spans_) num_rows_ += span.indices.size();
 }
 
@@ -110,6 +112,7 @@ void QueryBlocks::ForPieces(int64_t block, const F& f) const {
 
 void QueryBlocks::Load(int64_t block, QueryRows& rows) const {
   rows.num_rows = static_cast<int>(std::min(block_rows_, num_rows_ - block * block_rows_));
+  rows.strip_rows = strip_rows_;
   ForPieces(block, [&](Range indices, int64_t row, int64_t position) {
     for (int64_t i = 0; i < indices.size(); ++i) {
       rows.rows[static_cast<size_t>(position + i)] = row + i;
@@ -125,7 +128,7 @@ void QueryBlocks::Load(int64_t block, QueryRows& rows) const {
   });
   for (int strip = 0; strip < rows.num_strips(); ++strip) {
     QueryRows::StripView& view = rows.strips[static_cast<size_t>(strip)];
-    const int begin = strip * kStripRows, end = std::min(rows.num_rows, begin + kStripRows);
+    const int begin = strip * strip_rows_, end = std::min(rows.num_rows, begin + strip_rows_);
     for (size_t n = 0; n < 2; ++n) {
       view.some[n] = view.all[n] = rows.sees[static_cast<size_t>(begin)].intervals[n];
       for (int r = begin + 1; r < end; ++r) {
@@ -174,12 +177,13 @@ bool TileMasks::Classify(const QueryRows& rows, std::span<const KeyPanel> panels
       } else if (panel.count == kPanelKeys && (holds(view.all[0]) || holds(view.all[1]))) {
         mask = {~uint64_t{0}, nullptr};
       } else {
-        mask = {0, rows_[tile].data()};
-        for (int r = 0; r < kStripRows; ++r) {
-          const int row = std::min(strip * kStripRows + r, rows.num_rows - 1);
+        uint64_t* const row_bits = &rows_[tile * static_cast<size_t>(rows.strip_rows)];
+        mask = {0, row_bits};
+        for (int r = 0; r < rows.strip_rows; ++r) {
+          const int row = std::min(strip * rows.strip_rows + r, rows.num_rows - 1);
           const RowIntervals& sees = rows.sees[static_cast<size_t>(row)];
           const uint64_t bits = BitsOf(sees.intervals[0], panel) | BitsOf(sees.intervals[1], panel);
-          rows_[tile][static_cast<size_t>(r)] = bits;
+          row_bits[r] = bits;
           mask.any |= bits;
         }
       }

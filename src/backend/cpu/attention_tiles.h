@@ -44,7 +44,7 @@ struct Reach {
 
 // The rows of a query block and what each of them sees.
 struct QueryRows {
-  int num_rows = 0;
+  int num_rows = 0, strip_rows = 1;
   std::array<int64_t, kMostRows> rows;  // of the tensor
   std::array<RowIntervals, kMostRows> sees;
 
@@ -54,14 +54,14 @@ struct QueryRows {
   };
   std::array<StripView, kMostStrips> strips;
 
-  int num_strips() const { return (num_rows + kStripRows - 1) / kStripRows; }
+  int num_strips() const { return (num_rows + strip_rows - 1) / strip_rows; }
   QueryBlock block() const { return {num_rows, rows.data()}; }
 };
 
-// Query rows in increasing global order, cut every `block_rows`.
+// Query rows in increasing global order, cut into blocks of a target's size.
 class QueryBlocks {
  public:
-  QueryBlocks(const Mask& mask, std::span<const Range> query_spans, int block_rows);
+  QueryBlocks(const Mask& mask, std::span<const Range> query_spans, BlockSize block);
 
   int64_t size() const { return (num_rows_ + block_rows_ - 1) / block_rows_; }
   void Load(int64_t block, QueryRows& rows) const;
@@ -76,6 +76,7 @@ class QueryBlocks {
   const Mask& mask_;
   std::vector<PlacedSpan> spans_;
   int64_t block_rows_;
+  int strip_rows_;
   int64_t num_rows_ = 0;
 };
 
@@ -88,7 +89,7 @@ class TileMasks {
 
  private:
   std::array<TileMask, kMostTiles> tiles_;
-  std::array<std::array<uint64_t, kStripRows>, kMostTiles> rows_;
+  std::array<uint64_t, kMostTileRows> rows_;  // [tile][strip_rows]
 };
 
 }  // namespace longspan::cpu
