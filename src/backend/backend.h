@@ -51,7 +51,7 @@ struct AttentionCall {
 };
 
 // The online softmax between two calls (the hops of a ring): unnormalised output, maximum and sum of each
-// row. Maxima are of scaled scores; a row that has seen nothing has max = −∞, sum = 0, out = 0.
+// row, in units of the backend's own.
 struct AttentionState {
   Tensor out;  // (t_q, H, E) f32
   Tensor max;  // (t_q, H) f32
@@ -122,6 +122,12 @@ class Backend {
                                 bool last, const AttentionState& state, Tensor out, Tensor lse) = 0;
   // delta (t, H) f32 = rowsum(out ∘ dout); out, dout (t, H, E).
   virtual void AttentionDelta(Tensor out, Tensor dout, Tensor delta) = 0;
+  // dsinks (H) f32 += −Σ over rows of e^(sink − lse) · delta, in f64; lse and delta (t, H) over all keys.
+  // Rows with lse = −∞ add exactly nothing.
+  virtual void AttentionSinksBackward(Tensor sinks, Tensor lse, Tensor delta, Tensor dsinks) = 0;
+  // The part of a mean over num_rows rows that some of them make: mean (K, D) f32 = Σ over `rows` of x (t, K,
+  // D) / num_rows; 0 for none.
+  virtual void MeanOfRows(Tensor x, std::span<const Range> rows, int64_t num_rows, Tensor mean) = 0;
   // With lse and delta over all keys; adds (+=) what these keys contribute. dq (t_q, H, D), dk (t_k, K, D),
   // dv (t_k, K, E), all f32. Rows with lse = −∞ add exactly nothing.
   virtual void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout,

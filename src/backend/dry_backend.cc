@@ -69,6 +69,14 @@ class DryBackend final : public Backend {
   void AttentionDelta(Tensor out, Tensor dout, Tensor delta) override {
     shapes::CheckAttentionDelta(out, dout, delta);
   }
+  void AttentionSinksBackward(Tensor sinks, Tensor lse, Tensor delta, Tensor dsinks) override {
+    shapes::CheckAttentionSinksBackward(sinks, lse, delta, dsinks);
+    TakeWorkspace("attention workspace", AttentionSinksBackwardWorkspace(lse));
+  }
+  void MeanOfRows(Tensor x, std::span<const Range> rows, int64_t num_rows, Tensor mean) override {
+    shapes::CheckMeanOfRows(x, rows, num_rows, mean);
+    TakeWorkspace("mean workspace", MeanOfRowsWorkspace(mean));
+  }
   void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout, Tensor lse,
                          Tensor delta, Tensor dq, Tensor dk, Tensor dv) override {
     shapes::CheckAttentionBackward(call, q, k, v, dout, lse, delta, dq, dk, dv);

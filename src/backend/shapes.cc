@@ -1,6 +1,7 @@
 #include "backend/shapes.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace longspan::shapes {
 namespace {
@@ -26,6 +27,12 @@ void CheckAttentionInputs(const AttentionCall& call, const Tensor& q, const Tens
   CHECK(TotalSize(call.query_spans) == q.dim(0) && TotalSize(call.key_spans) == k.dim(0));
   CHECK(static_cast<int64_t>(call.kv_of.size()) == q.dim(1));
   for (const int32_t kv : call.kv_of) CHECK(kv >= 0 && kv < k.dim(1));
+  CHECK(call.soft_cap == 0 || (call.soft_cap > 0 && std::isnormal(call.soft_cap)));
+  CHECK(call.sinks.IsNull() || IsShaped(call.sinks, DType::kFloat32, {q.dim(1)}));
+  if (!call.key_mean.IsNull()) {
+    CHECK(IsShaped(call.key_mean, DType::kFloat32, {k.dim(1), k.dim(2)}));
+    CHECK(call.soft_cap == 0 && call.sinks.IsNull());
+  }
 }
 
 }  // namespace
@@ -134,6 +141,18 @@ void CheckAttentionForward(const AttentionCall& call, const Tensor& q, const Ten
 void CheckAttentionDelta(const Tensor& out, const Tensor& dout, const Tensor& delta) {
   CHECK(out.rank() == 3 && IsFloat(out) && SameTensor(out, dout));
   CHECK(IsShaped(delta, DType::kFloat32, {out.dim(0), out.dim(1)}));
+}
+
+void CheckAttentionSinksBackward(const Tensor& sinks, const Tensor& lse, const Tensor& delta,
+                                 const Tensor& dsinks) {
+  CHECK(lse.rank() == 2 && IsF32(lse) && SameTensor(lse, delta));
+  CHECK(IsShaped(sinks, DType::kFloat32, {lse.dim(1)}) && SameTensor(sinks, dsinks));
+}
+
+void CheckMeanOfRows(const Tensor& x, std::span<const Range> rows, int64_t num_rows, const Tensor& mean) {
+  CHECK(x.rank() == 3 && IsFloat(x) && IsShaped(mean, DType::kFloat32, {x.dim(1), x.dim(2)}));
+  for (const Range& range : rows) CHECK(range.empty() || (range.begin >= 0 && range.end <= x.dim(0)));
+  CHECK(TotalSize(rows) <= num_rows);
 }
 
 void CheckAttentionBackward(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -43,6 +43,9 @@ void CheckAttentionForward(const AttentionCall& call, const Tensor& q, const Ten
                            bool first, bool last, const AttentionState& state, const Tensor& out,
                            const Tensor& lse);
 void CheckAttentionDelta(const Tensor& out, const Tensor& dout, const Tensor& delta);
+void CheckAttentionSinksBackward(const Tensor& sinks, const Tensor& lse, const Tensor& delta,
+                                 const Tensor& dsinks);
+void CheckMeanOfRows(const Tensor& x, std::span<const Range> rows, int64_t num_rows, const Tensor& mean);
 void CheckAttentionBackward(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v,
                             const Tensor& dout, const Tensor& lse, const Tensor& delta, const Tensor& dq,
                             const Tensor& dk, const Tensor& dv);

@@ -38,6 +38,8 @@ struct Problem {
   DType dtype = DType::kFloat32;           // of q, k, v, out and their gradients
   DType gradient_dtype = DType::kFloat32;  // of dq, dk, dv
   std::vector<float> q, k, v, dout;        // (T, heads, width), exact in dtype
+  float soft_cap = 0;
+  std::vector<float> sinks = {};  // (heads), or empty
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(shape.width)); }
   std::vector<int32_t> kv_of() const {
@@ -61,7 +63,13 @@ inline std::vector<float> RandomValues(int64_t n, DType dtype, std::mt19937_64& 
 inline Problem MakeProblem(std::string name, const MaskSpec& mask, const Documents& documents, int64_t length,
                            const HeadShape& shape = {}, DType dtype = DType::kFloat32,
                            DType gradient_dtype = DType::kFloat32) {
-  Problem p{std::move(name), mask, documents, length, shape, dtype, gradient_dtype, {}, {}, {}, {}};
+  Problem p{.name = std::move(name),
+            .mask = mask,
+            .documents = documents,
+            .length = length,
+            .shape = shape,
+            .dtype = dtype,
+            .gradient_dtype = gradient_dtype};
   std::mt19937_64 random(17);
   p.q = RandomValues(length * shape.heads * shape.width, dtype, random);
   p.k = RandomValues(length * shape.kv_heads * shape.width, dtype, random);
@@ -73,7 +81,7 @@ inline Problem MakeProblem(std::string name, const MaskSpec& mask, const Documen
 // Everything that a strategy computes, for the whole sequence.
 template <class Real>
 struct Results {
-  std::vector<Real> out, lse, dq, dk, dv;
+  std::vector<Real> out, lse, dq, dk, dv, dsinks;
 };
 
 // In float64, dense, on the pairs that the mask's formula allows.
@@ -83,12 +91,12 @@ inline Results<double> Reference(const Problem& p) {
                                            p.shape.kv_heads, p.shape.width, p.shape.value_width};
   const auto sees = [&](int64_t row, int64_t key) { return reference::Sees(p.mask, p.documents, row, key); };
   const std::vector<int32_t> kv_of = p.kv_of();
-  auto forward =
-      reference::AttentionForward<double>(shape, kv_of, p.scale(), wide(p.q), wide(p.k), wide(p.v), sees);
-  auto backward = reference::AttentionBackward<double>(shape, kv_of, p.scale(), wide(p.q), wide(p.k),
-                                                       wide(p.v), forward, wide(p.dout), sees);
-  return {std::move(forward.out), std::move(forward.lse), std::move(backward.dq), std::move(backward.dk),
-          std::move(backward.dv)};
+  const reference::AttentionScores<double> rule = {p.scale(), p.soft_cap, wide(p.sinks)};
+  const auto q = wide(p.q), k = wide(p.k), v = wide(p.v);
+  auto forward = reference::AttentionForward(shape, kv_of, rule, q, k, v, sees);
+  auto backward = reference::AttentionBackward(shape, kv_of, rule, q, k, v, forward, wide(p.dout), sees);
+  return {std::move(forward.out), std::move(forward.lse), std::move(backward.dq),
+          std::move(backward.dk), std::move(backward.dv), std::move(backward.dsinks)};
 }
 
 // A strategy over R × U ranks.

@@ -5,6 +5,7 @@
 // on the number of threads.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <thread>
 
 #include "backend/cpu/attention.h"
@@ -52,6 +53,13 @@ class BlockReaches {
   std::vector<int64_t> last_end_;     // largest end up to this query block
   std::vector<int64_t> first_begin_;  // smallest begin from this query block on
 };
+
+// The mean of a KV head's keys, or null: none, or one that a key which is not finite has spoilt for all rows.
+const float* KeyMeanOf(const AttentionCall& call, int64_t kv, int64_t width) {
+  if (call.key_mean.IsNull()) return nullptr;
+  const float* mean = call.key_mean.data<float>() + kv * width;
+  return std::all_of(mean, mean + width, [](float x) { return std::isfinite(x); }) ? mean : nullptr;
+}
 
 void WaitUntil(const std::atomic<int32_t>& counter, int64_t value) {
   for (int spins = 0; counter.load(std::memory_order_acquire) != value; ++spins)
@@ -101,6 +109,8 @@ void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, 
     head.width = k.dim(2);
     head.value_width = v.dim(2);
     head.scale = call.scale;
+    head.soft_cap = call.soft_cap;
+    head.key_mean = KeyMeanOf(call, kv, k.dim(2));
     head.k = HeadOf(k, kv);
     head.v = HeadOf(v, kv);
     head.dk = FloatHeadOf(dk, kv);

@@ -1,7 +1,8 @@
 // The backward kernels. See attention_impl.h.
 //
 // A key block keeps its packed keys, values and their gradients in scratch memory while query blocks pass.
-// For each tile the weights are recomputed, P = e^(S − lse), then dS = P ∘ (dO·Vᵀ − Δ). Products of a whole
+// For each tile the weights are recomputed, P = e^(S − lse), then dS = P ∘ (dO·Vᵀ − Δ), under a soft cap c
+// times 1 − (S/c)². Products of a whole
 // query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q with the scale already in the packed Q, and dQ += scale ·
 // dS·K. Each sum over a block starts from zero.
 #pragma once
@@ -45,12 +46,20 @@ int64_t BackwardScratchFloats(int64_t width, int64_t value_width) {
          kBackwardBlock.rows * (PanelWidth(width) + PanelWidth(value_width) + 2 * kWeightRow + 2);
 }
 
+// From the first `count` rows of panels of kKeyBlock rows.
+void SubtractMean(const float* mean, int64_t count, int64_t width, float* panels) {
+  for (int64_t j = 0; j < count; ++j)
+    for (int64_t i = 0; i < width; ++i) panels[PanelOffset(i, kKeyBlock) + j * kColumns] -= mean[i];
+}
+
 void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
   const BackwardScratch s(head, scratch);
   for (int p = 0; p < num_panels; ++p) {
     PackTransposed(head.k, keys[p], head.width, s.k_transposed + p * kPanelKeys * head.width);
     PackTransposed(head.v, keys[p], head.value_width, s.v_transposed + p * kPanelKeys * head.value_width);
-    PackKeyRows(head.k, keys[p], head.width, s.k + p * kPanelKeys * kColumns, kKeyBlock);
+    float* rows = s.k + p * kPanelKeys * kColumns;
+    PackKeyRows(head.k, keys[p], head.width, rows, kKeyBlock);
+    if (head.key_mean != nullptr) SubtractMean(head.key_mean, keys[p].count, head.width, rows);
   }
   __builtin_memset(s.dk, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.width)));
   __builtin_memset(s.dv, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.value_width)));
@@ -73,11 +82,19 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, const Back
       s.delta[r] = head.delta.data[row * head.delta.stride];
       PackRow(head.q, row, head.width, head.scale, q, kBackwardBlock.rows);
       PackRow(head.dout, row, head.value_width, 1, dout, kBackwardBlock.rows);
+      // Weights of 0 meet these rows (PackKeyRows): the keys that such a row sees shall know it, others not.
+      if (!IsFinite(q, kBackwardBlock.rows, head.width) ||
+          !IsFinite(dout, kBackwardBlock.rows, head.value_width)) {
+        s.lse[r] = __builtin_nanf("");
+        ClearRow(head.width, q, kBackwardBlock.rows);
+        ClearRow(head.value_width, dout, kBackwardBlock.rows);
+      }
     }
   }
 }
 
 // P and dS of one tile.
+template <bool kCapped>
 void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t first_row, int panel,
                 const TileMask& mask) {
   float* p = s.p + first_row * kWeightRow + panel * kPanelKeys;
@@ -101,9 +118,15 @@ void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t firs
       const Vec lse = Set(s.lse[first_row + r]);
 #pragma GCC unroll 8
       for (int j = 0; j < kTileVectors; ++j) {
+        const int64_t at = r * kWeightRow + column + j * kLanes;
+        if constexpr (kCapped) {
+          const Vec t = Tanh(Mul(c[r][j], Set(1 / head.soft_cap)));
+          c[r][j] = Mul(t, Set(head.soft_cap));
+          Store(ds + at, Sub(Set(1), Mul(t, t)));  // its derivative, until dS takes its place
+        }
         Vec weight = Exp2(Mul(Sub(c[r][j], lse), Set(kLog2E)));
         if (mask.rows != nullptr) weight = Select(mask.rows[r] >> (column + j * kLanes), weight, Set(0));
-        Store(p + r * kWeightRow + column + j * kLanes, weight);
+        Store(p + at, weight);
       }
     }
     Clear(c);
@@ -115,7 +138,10 @@ void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t firs
 #pragma GCC unroll 8
       for (int j = 0; j < kTileVectors; ++j) {
         const int64_t at = r * kWeightRow + column + j * kLanes;
-        Store(ds + at, Mul(Load(p + at), Sub(c[r][j], delta)));
+        Vec gradient = Mul(Load(p + at), Sub(c[r][j], delta));
+        if constexpr (kCapped) gradient = Mul(gradient, Load(ds + at));
+        if (mask.rows != nullptr) gradient = Select(mask.rows[r] >> (column + j * kLanes), gradient, Set(0));
+        Store(ds + at, gradient);
       }
     }
   }
@@ -147,9 +173,10 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
   const BackwardScratch s(head, scratch);
   PackQueries(head, queries, s);
   const int64_t num_strips = RoundUp(queries.num_rows, kStripRows) / kStripRows;
+  const auto weight_tile = head.soft_cap != 0 ? WeightTile<true> : WeightTile<false>;
   for (int64_t strip = 0; strip < num_strips; ++strip)
     for (int panel = 0; panel < num_panels; ++panel)
-      WeightTile(head, s, strip * kStripRows, panel, tiles[strip * num_panels + panel]);
+      weight_tile(head, s, strip * kStripRows, panel, tiles[strip * num_panels + panel]);
 
   for (int64_t key = 0; key < num_panels * kPanelKeys; key += kStripRows) {
     const StripRange strips = StripsThatSeeSix(tiles, num_panels, num_strips, key);

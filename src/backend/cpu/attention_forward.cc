@@ -107,8 +107,11 @@ void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, b
       head.width = k.dim(2);
       head.value_width = v.dim(2);
       head.scale = call.scale;
+      head.soft_cap = call.soft_cap;
       head.first = first;
       head.last = last;
+      head.has_sink = last && !call.sinks.IsNull();
+      if (head.has_sink) head.sink = call.sinks.data<float>()[h];
       head.q = HeadOf(q, h);
       if (!first || !last) {
         head.state_out = FloatHeadOf(state.out, h);

@@ -45,7 +45,9 @@ int64_t PanelFloats(int64_t width, int64_t value_width) {
 void PackPanel(const ConstRows& k, const ConstRows& v, int64_t width, int64_t value_width,
                const KeyPanel& keys, float* panel) {
   PackTransposed(k, keys, width, panel);
-  PackKeyRows(v, keys, value_width, panel + kPanelKeys * width, kPanelKeys);
+  uint64_t not_finite = PackKeyRows(v, keys, value_width, panel + kPanelKeys * width, kPanelKeys);
+  // What sees such a value shall know it, by its score; what doesn't shall not.
+  for (; not_finite != 0; not_finite &= not_finite - 1) panel[LowestBit(not_finite)] = __builtin_nanf("");
 }
 
 void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scratch) {
@@ -71,12 +73,14 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
 }
 
 // One tile of scores, and the maxima of its rows lane by lane.
-LONGSPAN_INLINE void ScoreTile(const float* q, int64_t width, const float* keys, const TileMask& mask,
-                               float* scores, Vec (&max)[kStripRows]) {
+template <bool kCapped>
+LONGSPAN_INLINE void ScoreTile(const ForwardHead& head, const float* q, const float* keys,
+                               const TileMask& mask, float* scores, Vec (&max)[kStripRows]) {
   for (int column = 0; column < kPanelKeys; column += kTileColumns) {
     Vec c[kStripRows][kTileVectors];
     Clear(c);
-    MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys + column, width);
+    MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys + column, head.width);
+    if constexpr (kCapped) Cap(c, 1 / head.soft_cap, head.soft_cap);
     if (mask.rows != nullptr) {
 #pragma GCC unroll 8
       for (int r = 0; r < kStripRows; ++r)
@@ -111,6 +115,7 @@ LONGSPAN_INLINE float WeightsOfRow(float* scores, int64_t n, float max) {
   return SumOf(Add(Add(sum[0], sum[1]), Add(sum[2], sum[3])));
 }
 
+template <bool kCapped>
 void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t first_row, const float* panels,
                   int num_panels, const TileMask* tiles) {
   const int64_t panel_floats = PanelFloats(head.width, head.value_width);
@@ -124,8 +129,8 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
   for (int p = 0; p < num_panels; ++p) {
     if (tiles[p].any == 0) continue;
     const float* keys = panels + p * panel_floats;
-    ScoreTile(s.q + first_row * kColumns, head.width, keys, tiles[p], s.scores + num_visible * kPanelKeys,
-              lane_max);
+    ScoreTile<kCapped>(head, s.q + first_row * kColumns, keys, tiles[p], s.scores + num_visible * kPanelKeys,
+                       lane_max);
     visible[num_visible++] = {keys + kPanelKeys * head.width, LowestBit(tiles[p].any), EndBit(tiles[p].any)};
   }
   if (num_visible == 0) return;
@@ -168,8 +173,9 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
 void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float* panels, int num_panels,
                  const TileMask* tiles, float* scratch) {
   const ForwardScratch s(head, scratch);
+  const auto strip = head.soft_cap != 0 ? ForwardStrip<true> : ForwardStrip<false>;
   for (int64_t row = 0; row < queries.num_rows; row += kStripRows, tiles += num_panels)
-    ForwardStrip(head, s, row, panels, num_panels, tiles);
+    strip(head, s, row, panels, num_panels, tiles);
 }
 
 void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scratch) {

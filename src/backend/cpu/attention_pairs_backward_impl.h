@@ -2,9 +2,9 @@
 //
 // A key block keeps its packed keys, values and their gradients (f32) in scratch memory while query blocks
 // pass. For each tile S = q·k and dO·Vᵀ go through a small buffer, for what follows takes two rows at a time:
-// P = e^(scale·S − lse) and dS = P ∘ (dO·Vᵀ − Δ) are rounded to bf16, both as row pairs, dS also as rows.
-// Products of a whole query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q, dQ += dS·K. The scale of dK and dQ is
-// applied to the f32 sums.
+// P = e^(scale·S − lse) and dS = P ∘ (dO·Vᵀ − Δ), under a soft cap times its derivative, are rounded to bf16,
+// both as row pairs, dS also as rows. Products of a whole query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q, dQ +=
+// dS·K. The scale of dK and dQ is applied to the f32 sums.
 #pragma once
 
 #include "backend/cpu/attention_pairs_impl.h"
@@ -62,7 +62,8 @@ void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panel
     PackWidthPairs(head.k, keys[p], head.width, s.k_width_pairs + p * kPanelKeys * RowWords(head.width));
     PackWidthPairs(head.v, keys[p], head.value_width,
                    s.v_width_pairs + p * kPanelKeys * RowWords(head.value_width));
-    PackKeyPairs(head.k, keys[p], head.width, s.k_pairs + p * kPanelKeys / 2 * kColumns, kKeyBlock / 2);
+    PackKeyPairs(head.k, keys[p], head.key_mean, head.width, s.k_pairs + p * kPanelKeys / 2 * kColumns,
+                 kKeyBlock / 2);
   }
   __builtin_memset(s.dk, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.width)));
   __builtin_memset(s.dv, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.value_width)));
@@ -82,19 +83,23 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t be
       const float lse = row < 0 ? kNegativeInfinity : head.lse.data[row * head.lse.stride];
       // No such row, or one that sees nothing: all its weights are e^(0 − ∞) = 0.
       const bool is_empty = lse == kNegativeInfinity;
-      s.lse[r + i] = is_empty ? -kNegativeInfinity : lse;
-      s.delta[r + i] = is_empty ? 0 : head.delta.data[row * head.delta.stride];
-      widths[i] = is_empty ? 0 : head.width;
-      value_widths[i] = is_empty ? 0 : head.value_width;
       q[i] = RowOf(head.q, is_empty ? 0 : row);
       dout[i] = RowOf(head.dout, is_empty ? 0 : row);
+      // Weights of 0 meet these rows (PackKeyPairs): the keys that one which is not finite sees shall know
+      // it, others not.
+      const bool is_good = !is_empty && IsFinite(q[i], head.width) && IsFinite(dout[i], head.value_width);
+      s.lse[r + i] = is_empty ? -kNegativeInfinity : is_good ? lse : __builtin_nanf("");
+      s.delta[r + i] = is_empty ? 0 : head.delta.data[row * head.delta.stride];
+      widths[i] = is_good ? head.width : 0;
+      value_widths[i] = is_good ? head.value_width : 0;
       PackWords(q[i], widths[i], head.width, SignFlip(head.scale), s.q + (r + i) * kColumns,
                 kBackwardBlock.rows);
       PackWords(dout[i], value_widths[i], head.value_width, 0, s.dout + (r + i) * kColumns,
                 kBackwardBlock.rows);
     }
-    PackRowPair(q[0], widths[0], q[1], widths[1], head.width, s.q_pairs + r / 2 * kColumns, kQueryPairs);
-    PackRowPair(dout[0], value_widths[0], dout[1], value_widths[1], head.value_width,
+    PackRowPair(q[0], widths[0], q[1], widths[1], nullptr, head.width, s.q_pairs + r / 2 * kColumns,
+                kQueryPairs);
+    PackRowPair(dout[0], value_widths[0], dout[1], value_widths[1], nullptr, head.value_width,
                 s.dout_pairs + r / 2 * kColumns, kQueryPairs);
   }
 }
@@ -116,7 +121,7 @@ LONGSPAN_INLINE void ProductTile(const uint32_t* rows, const uint32_t* keys, int
 }
 
 // P and dS of one tile.
-template <bool kMasked>
+template <bool kMasked, bool kCapped>
 LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch& s, int64_t first_row,
                                 int64_t panel, const TileMask& mask) {
   const int num_keys = kMasked ? EndBit(mask.any) : kPanelKeys;
@@ -142,10 +147,19 @@ LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch&
 #pragma GCC unroll 2
         for (int j = 0; j < 2; ++j) {
           const int64_t key = begin + j * kLanes;
-          const Vec x = Mul(Sub(Mul(Load(&scores[2 * pair + i][key]), scale), lse), log2e);
-          weight[j] = Exp2ForBf16(x);
-          if constexpr (kMasked) weight[j] = Select(mask.rows[2 * pair + i] >> key, weight[j], Set(0));
-          product[j] = Mul(weight[j], Sub(Load(&dp[2 * pair + i][key]), delta));
+          Vec score = Mul(Load(&scores[2 * pair + i][key]), scale), dscore = Load(&dp[2 * pair + i][key]);
+          dscore = Sub(dscore, delta);
+          if constexpr (kCapped) {
+            const Vec t = Tanh(Mul(score, Set(1 / head.soft_cap)));
+            score = Mul(t, Set(head.soft_cap));
+            dscore = Mul(dscore, Sub(Set(1), Mul(t, t)));
+          }
+          weight[j] = Exp2ForBf16(Mul(Sub(score, lse), log2e));
+          product[j] = Mul(weight[j], dscore);
+          if constexpr (kMasked) {
+            weight[j] = Select(mask.rows[2 * pair + i] >> key, weight[j], Set(0));
+            product[j] = Select(mask.rows[2 * pair + i] >> key, product[j], Set(0));
+          }
         }
         p[i] = Narrow(weight[0], weight[1]);
         gradient[i] = Narrow(product[0], product[1]);
@@ -156,6 +170,16 @@ LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch&
       StoreWords(ds_pairs + begin, InterleaveLow(gradient[0], gradient[1]));
       StoreWords(ds_pairs + begin + kWords, InterleaveHigh(gradient[0], gradient[1]));
     }
+  }
+}
+
+// The same under a soft cap, apart from the loop without one.
+__attribute__((noinline)) void CappedWeightTile(const BackwardHead& head, const BackwardScratch& s,
+                                                int64_t first_row, int64_t panel, const TileMask& mask) {
+  if (mask.rows != nullptr) {
+    WeightTile<true, true>(head, s, first_row, panel, mask);
+  } else {
+    WeightTile<false, true>(head, s, first_row, panel, mask);
   }
 }
 
@@ -198,10 +222,12 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
           ClearWords(kPanelKeys, s.p_pairs + pair * kPairRow + panel * kPanelKeys);
           ClearWords(kPanelKeys, s.ds_pairs + pair * kPairRow + panel * kPanelKeys);
         }
+      } else if (head.soft_cap != 0) {
+        CappedWeightTile(head, s, strip * kStripRows, panel, tile);
       } else if (tile.rows != nullptr) {
-        WeightTile<true>(head, s, strip * kStripRows, panel, tile);
+        WeightTile<true, false>(head, s, strip * kStripRows, panel, tile);
       } else {
-        WeightTile<false>(head, s, strip * kStripRows, panel, tile);
+        WeightTile<false, false>(head, s, strip * kStripRows, panel, tile);
       }
     }
   }

@@ -3,7 +3,7 @@
 // For each strip: the products q·k of all its tiles into a strip buffer, masked to −∞; one new maximum per
 // row and key block; the weights, rounded to bf16, over their own products; their product with the values
 // from zero, added to the output so far. The maximum subtracted is that of the products, so that the largest
-// weight is exactly 1; the state holds it times the scale. Sums are of unrounded weights, so that lse is an
+// weight is exactly 1. Sums are of unrounded weights, so that lse is an
 // f32 one.
 #pragma once
 
@@ -47,12 +47,20 @@ void PackPanel(const ConstRows& k, const ConstRows& v, int64_t width, int64_t va
                const KeyPanel& keys, float* panel) {
   auto* words = reinterpret_cast<uint32_t*>(panel);
   PackWidthPairs(k, keys, width, words);
-  PackKeyPairs(v, keys, value_width, words + kPanelKeys * RowWords(width), kPanelPairs);
+  uint64_t not_finite =
+      PackKeyPairs(v, keys, nullptr, value_width, words + kPanelKeys * RowWords(width), kPanelPairs);
+  // What sees such a value shall know it, by its score; what doesn't shall not.
+  for (; not_finite != 0; not_finite &= not_finite - 1) words[LowestBit(not_finite)] = 0x7fc07fc0;
+}
+
+// Numbers in the strip buffer, times this, are scores. Never 0, for there −∞ stands for what is not seen:
+// with a scale of 0 the packed queries are zeros.
+LONGSPAN_INLINE float ScoreScale(const ForwardHead& head) {
+  return head.soft_cap != 0 || head.scale == 0 ? 1.0f : Magnitude(head.scale);
 }
 
 void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scratch) {
   const ForwardScratch s(head, scratch);
-  const float scale = Magnitude(head.scale), inverse = scale == 0 ? 0 : 1 / scale;
   const int64_t strip_end = RoundUp(queries.num_rows, kStripRows);
   for (int64_t r = 0; r < strip_end; ++r) {
     float* out = s.out + r * kColumns;
@@ -60,13 +68,13 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
     s.sum[r] = 0;
     ClearRow(head.value_width, out, kForwardBlock.rows);
     // Rows past the end are zeros.
+    const bool is_zero = r >= queries.num_rows || head.scale == 0;
     const int64_t row = queries.rows[Least(r, queries.num_rows - 1)];
     PrefetchRow(head.q, queries.rows[Least(r + kPrefetchRows, queries.num_rows - 1)], head.width);
-    PackWords(RowOf(head.q, row), r < queries.num_rows ? head.width : 0, head.width, SignFlip(head.scale),
+    PackWords(RowOf(head.q, row), is_zero ? 0 : head.width, head.width, SignFlip(head.scale),
               s.q + r * kColumns, kForwardBlock.rows);
     if (head.first || r >= queries.num_rows) continue;
-    const float max = head.state_max.data[row * head.state_max.stride];
-    s.max[r] = max == kNegativeInfinity ? max : max * inverse;
+    s.max[r] = head.state_max.data[row * head.state_max.stride];
     s.sum[r] = head.state_sum.data[row * head.state_sum.stride];
     const ConstRows state_out = {head.state_out.data, head.state_out.stride, false};
     PackRow(state_out, row, head.value_width, 1, out, kForwardBlock.rows);
@@ -75,14 +83,16 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
 
 // One tile of products, and the maxima of its rows lane by lane. Columns after the last that is seen are not
 // computed.
-LONGSPAN_INLINE void ScoreTile(const uint32_t* q, int64_t width, const uint32_t* keys, const TileMask& mask,
-                               float* scores, Vec (&max)[kStripRows]) {
+template <bool kCapped>
+LONGSPAN_INLINE void ScoreTile(const ForwardHead& head, const uint32_t* q, const uint32_t* keys,
+                               const TileMask& mask, float* scores, Vec (&max)[kStripRows]) {
   ForTileColumns(
       EndBit(mask.any), [&](auto vectors, int64_t) __attribute__((always_inline)) {
         constexpr int kVectors = decltype(vectors)::value;
         Vec c[kStripRows][kVectors];
         Clear(c);
-        MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys, width);
+        MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys, head.width);
+        if constexpr (kCapped) Cap(c, Magnitude(head.scale) / head.soft_cap, head.soft_cap);
         if (mask.rows != nullptr) {
 #pragma GCC unroll 8
           for (int r = 0; r < kStripRows; ++r)
@@ -121,6 +131,7 @@ LONGSPAN_INLINE float WeightsOfRow(float* scores, int64_t n, float max, float sc
   return SumOf(Add(sum[0], sum[1]));
 }
 
+template <bool kCapped>
 void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t first_row, const uint32_t* panels,
                   int num_panels, const TileMask* tiles) {
   const int64_t panel_words = PanelFloats(head.width, head.value_width);
@@ -134,14 +145,14 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
   for (int p = 0; p < num_panels; ++p) {
     if (tiles[p].any == 0) continue;
     const uint32_t* keys = panels + p * panel_words;
-    ScoreTile(s.q + first_row * kColumns, head.width, keys, tiles[p], s.scores + num_visible * kPanelKeys,
-              lane_max);
+    ScoreTile<kCapped>(head, s.q + first_row * kColumns, keys, tiles[p], s.scores + num_visible * kPanelKeys,
+                       lane_max);
     visible[num_visible++] = {keys + kPanelKeys * RowWords(head.width), LowestBit(tiles[p].any) / 2,
                               (EndBit(tiles[p].any) + 1) / 2};
   }
   if (num_visible == 0) return;
 
-  const float scale = Magnitude(head.scale);
+  const float scale = ScoreScale(head);
   float rescale[kStripRows];
   for (int r = 0; r < kStripRows; ++r) {
     const float old_max = s.max[first_row + r];
@@ -182,13 +193,14 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
 void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float* panels, int num_panels,
                  const TileMask* tiles, float* scratch) {
   const ForwardScratch s(head, scratch);
+  const auto strip = head.soft_cap != 0 ? ForwardStrip<true> : ForwardStrip<false>;
   for (int64_t row = 0; row < queries.num_rows; row += kStripRows, tiles += num_panels)
-    ForwardStrip(head, s, row, reinterpret_cast<const uint32_t*>(panels), num_panels, tiles);
+    strip(head, s, row, reinterpret_cast<const uint32_t*>(panels), num_panels, tiles);
 }
 
 void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scratch) {
   const ForwardScratch s(head, scratch);
-  const float scale = Magnitude(head.scale);
+  const float scale = head.last ? ScoreScale(head) : 1.0f;  // the state's maximum is that of the products
   for (int64_t r = 0; r < queries.num_rows; ++r) {
     if (head.last) {
       const int64_t later = queries.rows[Least(r + kPrefetchRows, queries.num_rows - 1)];
@@ -196,8 +208,8 @@ void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scrat
       for (int64_t i = 0; i < head.value_width; i += 2 * kWords) __builtin_prefetch(out + i, 1);
       __builtin_prefetch(head.lse.data + later * head.lse.stride, 1);
     }
-    const float max = s.max[r] == kNegativeInfinity ? kNegativeInfinity : s.max[r] * scale;
-    StoreForwardRow(head, queries.rows[r], max, s.sum[r], s.out + r * kColumns, kForwardBlock.rows);
+    StoreForwardRow(head, queries.rows[r], s.max[r] * scale, s.sum[r], s.out + r * kColumns,
+                    kForwardBlock.rows);
   }
 }
 

@@ -110,27 +110,60 @@ LONGSPAN_INLINE Words InterleaveHigh(Words x, Words y) {
   return _mm512_permutex2var_epi16(x, _mm512_load_si512(kIndex), y);
 }
 
-// One row of words of row-pair panels of `pairs` rows. Rows of length 0 count as zeros, whatever they point
-// to.
+// The first n of 32 numbers less those of `mean`, then zeros; n may be any number.
+LONGSPAN_INLINE Words LoadCentred(const uint16_t* p, const float* mean, int64_t n) {
+  const Words x = LoadPairs(p, n);
+  const uint32_t mask = n >= 2 * kWords ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
+  const Vec low =
+      reinterpret_cast<Vec>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(x)), 16));
+  const Vec high =
+      reinterpret_cast<Vec>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(x, 1)), 16));
+  return Narrow(Sub(low, _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), mean)),
+                Sub(high, _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> kWords), mean + kWords)));
+}
+
+// Whether n numbers hold neither a NaN nor an infinity.
+LONGSPAN_INLINE bool IsFinite(const uint16_t* p, int64_t n) {
+  __mmask32 others = 0;
+  for (int64_t i = 0; i < n; i += 2 * kWords)
+    others |= _mm512_cmpgt_epu16_mask(_mm512_slli_epi16(LoadPairs(p + i, n - i), 1),
+                                      _mm512_set1_epi16(static_cast<int16_t>(0xfeff)));
+  return others == 0;
+}
+
+// One row of words of row-pair panels of `pairs` rows, less `mean` if there is one. Rows of length 0 count as
+// zeros, whatever they point to.
 LONGSPAN_INLINE void PackRowPair(const uint16_t* even, int64_t even_width, const uint16_t* odd,
-                                 int64_t odd_width, int64_t width, uint32_t* panels, int64_t pairs) {
+                                 int64_t odd_width, const float* mean, int64_t width, uint32_t* panels,
+                                 int64_t pairs) {
   for (int64_t i = 0; i < width; i += 2 * kWords) {
-    const Words x = LoadPairs(even + i, even_width - i), y = LoadPairs(odd + i, odd_width - i);
+    const auto load = [&](const uint16_t* p, int64_t n) {
+      return mean == nullptr ? LoadPairs(p + i, n - i) : LoadCentred(p + i, mean + i, n - i);
+    };
+    const Words x = load(even, even_width), y = load(odd, odd_width);
     uint32_t* to = panels + PanelOffset(i, pairs);
     StoreWords(to, InterleaveLow(x, y));
     StoreWords(to + kWords, InterleaveHigh(x, y));
   }
 }
 
-// The panel's keys, then zeros, as row pairs.
-void PackKeyPairs(const ConstRows& x, const KeyPanel& keys, int64_t width, uint32_t* panels, int64_t pairs) {
-  const auto width_of = [&](int64_t j) { return j < keys.count ? width : 0; };
+// The panel's keys, less `mean` if there is one, then zeros, as row pairs. These rows meet weights of 0, and
+// 0 · ∞ is no zero: so a row that is not finite becomes zeros, and its bit is set in what is returned.
+uint64_t PackKeyPairs(const ConstRows& x, const KeyPanel& keys, const float* mean, int64_t width,
+                      uint32_t* panels, int64_t pairs) {
+  uint64_t not_finite = 0;
   for (int64_t j = 0; j < kPanelKeys; j += 2) {
-    PrefetchRow(x, keys.row + j + kPrefetchRows, width);
-    PrefetchRow(x, keys.row + j + 1 + kPrefetchRows, width);
-    PackRowPair(RowOf(x, keys.row + j), width_of(j), RowOf(x, keys.row + j + 1), width_of(j + 1), width,
+    int64_t widths[2] = {0, 0};
+    for (int64_t i = 0; i < 2 && j + i < keys.count; ++i) {
+      PrefetchRow(x, keys.row + j + i + kPrefetchRows, width);
+      const bool is_finite = IsFinite(RowOf(x, keys.row + j + i), width);
+      widths[i] = is_finite ? width : 0;
+      not_finite |= static_cast<uint64_t>(!is_finite) << (j + i);
+    }
+    PackRowPair(RowOf(x, keys.row + j), widths[0], RowOf(x, keys.row + j + 1), widths[1], mean, width,
                 panels + j / 2 * kColumns, pairs);
   }
+  return not_finite;
 }
 
 // Element j of r[i] becomes element i of r[j].
@@ -182,10 +215,10 @@ void PackWidthPairs(const ConstRows& x, const KeyPanel& keys, int64_t width, uin
 // --------------------------------------------------------------------------------------------- arithmetic
 
 // 2^x for x ≤ 0: relative error 3e-6, a hundredth of what rounding to bf16 adds; exactly 1 at 0 and 0 from
-// −127 down (−∞ too).
+// −127 down (−∞ too). NaN stays NaN.
 LONGSPAN_INLINE Vec Exp2ForBf16(Vec x) {
   const Vec shift = Set(12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer
-  const Vec bounded = Max(x, Set(-127.0f));
+  const Vec bounded = Max(Set(-127.0f), x);
   const Vec shifted = Add(bounded, shift);
   const Vec f = Sub(bounded, Sub(shifted, shift));  // in [−½, ½]
   Vec p = Fma(Set(0.009582853876f), f, Set(0.05590642989f));

@@ -146,11 +146,27 @@ LONGSPAN_INLINE void ClearRow(int64_t width, float* panels, int64_t rows) {
   for (int64_t i = 0; i < RoundUp(width, 16); i += kLanes) Store(panels + PanelOffset(i, rows), Set(0));
 }
 
-// Panels of `rows` rows from their row 0 on: the panel's keys, then zeros up to 64.
-LONGSPAN_INLINE void PackKeyRows(const ConstRows& x, const KeyPanel& keys, int64_t width, float* panels,
-                                 int64_t rows) {
-  for (int64_t j = 0; j < keys.count; ++j) PackRow(x, keys.row + j, width, 1, panels + j * kColumns, rows);
-  for (int64_t j = keys.count; j < kPanelKeys; ++j) ClearRow(width, panels + j * kColumns, rows);
+// Whether a packed row holds neither a NaN nor an infinity.
+LONGSPAN_INLINE bool IsFinite(const float* panels, int64_t rows, int64_t width) {
+  Vec sum = Set(0);
+  for (int64_t i = 0; i < width; i += kLanes) sum = Fma(Load(panels + PanelOffset(i, rows)), Set(0), sum);
+  return SumOf(sum) == 0;
+}
+
+// Panels of `rows` rows from their row 0 on: the panel's keys, then zeros up to 64. A row of these meets
+// weights of 0, and 0 · ∞ is no zero: so a row that is not finite becomes zeros, and its bit is set in what
+// is returned.
+LONGSPAN_INLINE uint64_t PackKeyRows(const ConstRows& x, const KeyPanel& keys, int64_t width, float* panels,
+                                     int64_t rows) {
+  uint64_t not_finite = 0;
+  for (int64_t j = 0; j < kPanelKeys; ++j) {
+    float* row = panels + j * kColumns;
+    if (j < keys.count) PackRow(x, keys.row + j, width, 1, row, rows);
+    if (j < keys.count && IsFinite(row, rows, width)) continue;
+    not_finite |= static_cast<uint64_t>(j < keys.count) << j;
+    ClearRow(width, row, rows);
+  }
+  return not_finite;
 }
 
 typedef float Quad __attribute__((vector_size(16)));
@@ -220,10 +236,11 @@ LONGSPAN_INLINE void PackTransposed(const ConstRows& x, const KeyPanel& keys, in
 // --------------------------------------------------------------------------------------------------
 // arithmetic
 
-// 2^x for x ≤ 0 or a little above: relative error 1.5e-7, exactly 1 at 0 and 0 from −127 down (−∞ too).
+// 2^x for x ≤ 0 or a little above: relative error 1.5e-7, exactly 1 at 0 and 0 from −127 down (−∞ too). NaN
+// stays NaN.
 LONGSPAN_INLINE Vec Exp2(Vec x) {
   const Vec shift = Set(12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer
-  const Vec bounded = Max(x, Set(-127.0f));
+  const Vec bounded = Max(Set(-127.0f), x);
   const Vec shifted = Add(bounded, shift);
   const Vec f = Sub(bounded, Sub(shifted, shift));  // in [−½, ½]
   Vec p = Fma(Set(0.00132764722f), f, Set(0.00967554133f));
@@ -239,6 +256,33 @@ LONGSPAN_INLINE float ScalarExp2(float x) {
   float lanes[kLanes];
   Store(lanes, Exp2(Set(x)));
   return lanes[0];
+}
+
+// tanh x: relative error 3e-7. With e^2x = 2^n · 2^f it is t / (t + 2) for t = e^2x − 1, and t is put
+// together from 2^f − 1, so that nothing cancels near 0. NaN stays NaN.
+LONGSPAN_INLINE Vec Tanh(Vec x) {
+  const Vec shift = Set(12582912.0f);                        // 1.5 · 2^23: adding it rounds to an integer
+  const Vec bounded = Min(Set(10.0f), Max(Set(-10.0f), x));  // tanh is ±1 there
+  const Vec y = Mul(bounded, Set(2 * kLog2E));
+  const Vec shifted = Add(y, shift);
+  const Vec f = Sub(y, Sub(shifted, shift));  // in [−½, ½]
+  Vec p = Fma(Set(0.000154531634f), f, Set(0.00133908633f));
+  p = Fma(p, f, Set(0.00961808302f));
+  p = Fma(p, f, Set(0.0555035695f));
+  p = Fma(p, f, Set(0.240226507f));
+  p = Mul(Fma(p, f, Set(0.693147182f)), f);
+  const Vec power = ScaleByPower(Set(1), shifted);
+  const Vec t = Fma(power, p, Sub(power, Set(1)));
+  return Div(t, Add(t, Set(2)));
+}
+
+// cap · tanh(factor · x) in place of each x.
+template <int kVectors>
+LONGSPAN_INLINE void Cap(Vec (&c)[kStripRows][kVectors], float factor, float cap) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kStripRows; ++r)
+#pragma GCC unroll 8
+    for (int j = 0; j < kVectors; ++j) c[r][j] = Mul(Tanh(Mul(c[r][j], Set(factor))), Set(cap));
 }
 
 // x[0 … n) += v for n ≤ kLanes.
@@ -297,9 +341,17 @@ LONGSPAN_INLINE void StoreForwardRow(const ForwardHead& head, int64_t row, float
     StoreRow(panels, rows, head.value_width, 1, head.state_out.data + row * head.state_out.stride, false, 0);
     return;
   }
-  const bool saw_nothing = max == kNegativeInfinity;
-  head.lse.data[row * head.lse.stride] = saw_nothing ? kNegativeInfinity : max + __builtin_logf(sum);
-  const float divisor = saw_nothing ? 1.0f : sum;  // out is 0 then
+  // The largest weight of a row that sees a key is 1; of one that sees none, out is 0.
+  const bool saw_nothing = sum == 0;
+  float lse = kNegativeInfinity, divisor = saw_nothing ? 1.0f : sum;
+  if (head.has_sink && !saw_nothing) {
+    divisor += __builtin_expf(head.sink - max);  // may be infinite: out is 0 then
+    lse = head.sink > max ? head.sink + __builtin_logf(1 + sum * __builtin_expf(max - head.sink))
+                          : max + __builtin_logf(divisor);
+  } else if (!saw_nothing) {
+    lse = max + __builtin_logf(sum);
+  }
+  head.lse.data[row * head.lse.stride] = lse;
   StoreRow(panels, rows, head.value_width, divisor, head.out, head.out_is_bf16, row * head.out_stride);
 }
 

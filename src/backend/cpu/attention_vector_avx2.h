@@ -38,7 +38,9 @@ LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
 LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
 LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 LONGSPAN_INLINE Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+// Of a pair with a NaN these return b.
 LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+LONGSPAN_INLINE Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
 LONGSPAN_INLINE Vec Fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }  // a·b + c
 LONGSPAN_INLINE float SumOf(Vec x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

@@ -42,7 +42,9 @@ LONGSPAN_INLINE Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 LONGSPAN_INLINE Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
 LONGSPAN_INLINE Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 LONGSPAN_INLINE Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+// Of a pair with a NaN these return b.
 LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+LONGSPAN_INLINE Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 LONGSPAN_INLINE Vec Fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }  // a·b + c
 LONGSPAN_INLINE float SumOf(Vec x) { return _mm512_reduce_add_ps(x); }
 LONGSPAN_INLINE float MaxOf(Vec x) { return _mm512_reduce_max_ps(x); }

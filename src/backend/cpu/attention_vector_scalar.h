@@ -40,7 +40,9 @@ LONGSPAN_INLINE Vec Choose(BitsVec mask, Vec x, Vec y) {
   return reinterpret_cast<Vec>((reinterpret_cast<BitsVec>(x) & mask) |
                                (reinterpret_cast<BitsVec>(y) & ~mask));
 }
+// Of a pair with a NaN these return b.
 LONGSPAN_INLINE Vec Max(Vec a, Vec b) { return Choose(reinterpret_cast<BitsVec>(a > b), a, b); }
+LONGSPAN_INLINE Vec Min(Vec a, Vec b) { return Choose(reinterpret_cast<BitsVec>(a < b), a, b); }
 LONGSPAN_INLINE Vec Fma(Vec a, Vec b, Vec c) { return a * b + c; }
 LONGSPAN_INLINE float SumOf(Vec x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 LONGSPAN_INLINE float MaxOf(Vec x) {

@@ -99,6 +99,18 @@ class CpuBackend final : public Backend {
     shapes::CheckAttentionDelta(out, dout, delta);
     cpu::AttentionDelta(out, dout, delta, target_, threads_.num);
   }
+  void AttentionSinksBackward(Tensor sinks, Tensor lse, Tensor delta, Tensor dsinks) override {
+    shapes::CheckAttentionSinksBackward(sinks, lse, delta, dsinks);
+    const Arena::Scope scope(arena());
+    const Tensor workspace = Workspace("attention workspace", AttentionSinksBackwardWorkspace(lse));
+    cpu::AttentionSinksBackward(threads_, sinks, lse, delta, dsinks, workspace);
+  }
+  void MeanOfRows(Tensor x, std::span<const Range> rows, int64_t num_rows, Tensor mean) override {
+    shapes::CheckMeanOfRows(x, rows, num_rows, mean);
+    const Arena::Scope scope(arena());
+    const Tensor workspace = Workspace("mean workspace", MeanOfRowsWorkspace(mean));
+    cpu::MeanOfRows(threads_, x, rows, num_rows, mean, workspace);
+  }
   void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout, Tensor lse,
                          Tensor delta, Tensor dq, Tensor dk, Tensor dv) override {
     shapes::CheckAttentionBackward(call, q, k, v, dout, lse, delta, dq, dk, dv);

@@ -48,6 +48,14 @@ double CrossEntropy(Threads threads, Tensor logits, Tensor targets, Tensor works
 double CrossEntropyBackward(Threads threads, Tensor logits, Tensor targets, float scale, Tensor dlogits,
                             Tensor workspace);
 
+// attention_sums.cc
+int64_t AttentionSinksBackwardWorkspace(const Tensor& lse);
+void AttentionSinksBackward(Threads threads, Tensor sinks, Tensor lse, Tensor delta, Tensor dsinks,
+                            Tensor workspace);
+int64_t MeanOfRowsWorkspace(const Tensor& mean);
+void MeanOfRows(Threads threads, Tensor x, std::span<const Range> rows, int64_t num_rows, Tensor mean,
+                Tensor workspace);
+
 // optimizer.cc
 int64_t SumOfSquaresWorkspace(const Tensor& x);
 double SumOfSquares(Threads threads, Tensor x, Tensor workspace);

@@ -274,7 +274,13 @@ TEST(Attention, LastDocumentOfHalfAMillionTokensEqualsItAlone) {
   const Untouched dq(DType::kFloat32, {kDocument, kHeads, kWidth});
   const Mask mask =
       MakeMask({.kind = MaskKind::kCausal}, std::vector<Range>{{0, 1000}, {1000, document.begin}, document});
-  const AttentionCall call = {&mask, query_spans, key_spans, p.kv_of, p.scale};
+  const AttentionCall call = {.mask = &mask,
+                              .query_spans = query_spans,
+                              .key_spans = key_spans,
+                              .kv_of = p.kv_of,
+                              .scale = p.scale,
+                              .sinks = {},
+                              .key_mean = {}};
   {
     const Untouched workspace(DType::kByte, {AttentionForwardWorkspace(call, *q, *k, *v, target, kFew)});
     AttentionForward(call, *q, *k, *v, true, true, {}, *out, *lse, *workspace, target, kFew);

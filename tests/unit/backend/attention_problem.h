@@ -86,7 +86,9 @@ inline void Set(const Tensor& x, int64_t i, float value) {
 struct Problem {
   reference::AttentionShape shape;
   std::vector<int32_t> kv_of;
-  float scale = 1;
+  float scale = 1, soft_cap = 0;
+  Floats sinks = {};     // (heads), or empty
+  Floats key_mean = {};  // (kv_heads, width), or empty
   DType dtype = DType::kFloat32;
   Mask mask;
   Floats q, k, v, dout;
@@ -138,6 +140,14 @@ inline void Scatter(const Tensor& rows, std::span<const Range> spans, Floats& x)
   });
 }
 
+// No tensor for no values.
+inline Guarded Filled(const Floats& x, std::initializer_list<int64_t> shape) {
+  if (x.empty()) return {};
+  Guarded tensor(DType::kFloat32, shape);
+  std::ranges::copy(x, (*tensor).data<float>());
+  return tensor;
+}
+
 inline Result Compute(const Problem& problem, const Plan& plan) {
   const auto& s = problem.shape;
   const int64_t rows = RowsOf(plan.query_spans);
@@ -155,8 +165,17 @@ inline Result Compute(const Problem& problem, const Plan& plan) {
   Guarded state_out(DType::kFloat32, {rows, s.heads, s.value_width});
   Guarded state_max(DType::kFloat32, {rows, s.heads}), state_sum(DType::kFloat32, {rows, s.heads});
   std::vector<Guarded> k, v;
+  const Guarded sinks = Filled(problem.sinks, {s.heads}),
+                mean = Filled(problem.key_mean, {s.kv_heads, s.width});
   const auto call_of = [&](size_t c) {
-    return AttentionCall{&problem.mask, plan.query_spans, plan.key_spans[c], problem.kv_of, problem.scale};
+    return AttentionCall{.mask = &problem.mask,
+                         .query_spans = plan.query_spans,
+                         .key_spans = plan.key_spans[c],
+                         .kv_of = problem.kv_of,
+                         .scale = problem.scale,
+                         .soft_cap = problem.soft_cap,
+                         .sinks = *sinks,
+                         .key_mean = *mean};
   };
   for (size_t c = 0; c < plan.key_spans.size(); ++c) {
     k.push_back(Gather(problem.k, problem.dtype, plan.key_spans[c], s.kv_heads, s.width));
@@ -331,9 +350,9 @@ inline Expected Reference(const Problem& p) {
   };
   const auto q = Widen(p.q), k = Widen(p.k), v = Widen(p.v), dout = Widen(p.dout);
   Expected e;
-  e.forward = reference::AttentionForward<double>(p.shape, p.kv_of, p.scale, q, k, v, seen_at);
-  e.gradients =
-      reference::AttentionBackward<double>(p.shape, p.kv_of, p.scale, q, k, v, e.forward, dout, seen_at);
+  const reference::AttentionScores<double> rule = {p.scale, p.soft_cap, Widen(p.sinks)};
+  e.forward = reference::AttentionForward(p.shape, p.kv_of, rule, q, k, v, seen_at);
+  e.gradients = reference::AttentionBackward(p.shape, p.kv_of, rule, q, k, v, e.forward, dout, seen_at);
   for (size_t row = 0; row < e.forward.lse.size(); ++row) {
     const auto at = row * static_cast<size_t>(p.shape.value_width);
     e.delta.push_back(reference::Dot(&e.forward.out[at], &dout[at], p.shape.value_width));

@@ -58,7 +58,15 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
   const std::array documents = {Range{0, tokens}};
   const Mask mask = MakeMask({}, documents);
   const std::array<int32_t, kHeads> kv_of = {0, 0, 1, 1};
-  const AttentionCall call{&mask, documents, documents, kv_of, 0.5f};
+  const Tensor sinks = make(f32, {kHeads}), key_mean = make(f32, {kKvHeads, kHeadWidth});
+  const AttentionCall call{.mask = &mask,
+                           .query_spans = documents,
+                           .key_spans = documents,
+                           .kv_of = kv_of,
+                           .scale = 0.5f,
+                           .soft_cap = 3,
+                           .sinks = sinks,
+                           .key_mean = {}};
   const Tensor lse = make(f32, {tokens, kHeads}), delta = make(f32, {tokens, kHeads});
   const AttentionState state{make(f32, {tokens, kHeads, kHeadWidth}), make(f32, {tokens, kHeads}),
                              make(f32, {tokens, kHeads})};
@@ -69,6 +77,8 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
   backend.AttentionBackward(call, q, k, v, context, lse, delta, make(f32, {tokens, kHeads, kHeadWidth}),
                             make(f32, {tokens, kKvHeads, kHeadWidth}),
                             make(f32, {tokens, kKvHeads, kHeadWidth}));
+  backend.AttentionSinksBackward(sinks, lse, delta, make(f32, {kHeads}));
+  backend.MeanOfRows(k, documents, tokens, key_mean);
 
   const Tensor logits = make(f32, {tokens, kVocabulary});
   backend.CrossEntropy(logits, ids);
@@ -119,6 +129,14 @@ TEST_P(DryTest, EachWorkspaceIsTheSame) {
                [](Backend& b, Tensor, Tensor, Tensor wide, Tensor ids) { b.CrossEntropy(wide, ids); });
   expect_equal("squares", true,
                [](Backend& b, Tensor, Tensor, Tensor wide, Tensor) { b.SumOfSquares(wide); });
+  expect_equal("sinks", true, [](Backend& b, Tensor, Tensor, Tensor wide, Tensor) {
+    const Tensor sinks = wide.Rows(0, 1).Reshape({50});
+    b.AttentionSinksBackward(sinks, wide, wide, sinks);
+  });
+  expect_equal("mean", true, [](Backend& b, Tensor x, Tensor, Tensor wide, Tensor) {
+    const Range rows[] = {{0, 7}, {9, 300}};
+    b.MeanOfRows(x.Reshape({300, 5, 10}), rows, 300, wide.Rows(0, 1).Reshape({5, 10}));
+  });
   expect_equal("copy", false, [](Backend& b, Tensor x, Tensor y, Tensor, Tensor) { b.Copy(x, y); });
 }
 
@@ -141,6 +159,32 @@ TEST(DryBackendTest, FailsWhereARealRunWould) {
   const Tensor x = dry->arena().Allocate("x", DType::kFloat32, {3, 4});
   EXPECT_THROW(dry->Matmul({x, x, x}), std::logic_error);
   EXPECT_THROW(dry->SwiGlu(x, x, x.Rows(0, 2)), std::logic_error);
+  const Tensor heads = x.Reshape({3, 2, 2}), sums = x.Reshape({6, 2}).Rows(0, 3);
+  EXPECT_THROW(dry->MeanOfRows(heads, std::array{Range{0, 4}}, 4, sums.Rows(0, 2)), std::logic_error);
+  EXPECT_THROW(dry->AttentionSinksBackward(x, sums, sums, x), std::logic_error);
+  // A call is refused for what it carries.
+  const Mask mask;
+  const std::array rows = {Range{0, 3}};
+  const std::array<int32_t, 2> kv_of = {0, 1};
+  const auto attend = [&](float soft_cap, Tensor sinks, Tensor key_mean) {
+    dry->AttentionForward({.mask = &mask,
+                           .query_spans = rows,
+                           .key_spans = rows,
+                           .kv_of = kv_of,
+                           .soft_cap = soft_cap,
+                           .sinks = sinks,
+                           .key_mean = key_mean},
+                          heads, heads, heads, true, true, {}, heads, sums);
+  };
+  const Tensor two = sums.Rows(0, 1).Reshape({2}), mean = sums.Rows(0, 2);
+  attend(1, two, {});
+  attend(0, {}, mean);
+  EXPECT_THROW(attend(-1, two, {}), std::logic_error);
+  EXPECT_THROW(attend(std::numeric_limits<float>::infinity(), two, {}), std::logic_error);
+  EXPECT_THROW(attend(0, mean, {}), std::logic_error);
+  EXPECT_THROW(attend(0, {}, two), std::logic_error);
+  EXPECT_THROW(attend(1, {}, mean), std::logic_error);
+  EXPECT_THROW(attend(0, two, mean), std::logic_error);
 }
 
 // Waiting is what a run reports as communication that was not hidden.
