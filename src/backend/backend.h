@@ -30,6 +30,7 @@ struct MatmulArgs {
   Tensor a, b, c;  // a, b f32 or bf16 (the same); c f32 or like them; sums in f32, f32 products strictly so
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;  // only into f32
+  Tensor packed_b = {};     // b as Pack wrote it, which is then read in its stead; or null
 };
 
 // Which query rows see which keys, in one call of attention. Nothing is copied: the pointees outlive the
@@ -95,6 +96,13 @@ class Backend {
   virtual void AddHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) = 0;
 
   virtual void Matmul(const MatmulArgs& args) = 0;
+  // The order in which products read b is not the order of a matrix, so each begins by rewriting it. For a
+  // matrix that stays the same for many products, a weight, that can be done once: Pack writes it in both
+  // forms, for b and for transposed b, as f32 sums over pairs of neighbours along k, which differ.
+  // PackedBytes: for a matrix of this shape and dtype, on any number of threads; 0 if products gain nothing
+  // from it, and then there is no packed form. `packed` (PackedBytes) bytes.
+  virtual int64_t PackedBytes(Tensor matrix) = 0;
+  virtual void Pack(Tensor matrix, Tensor packed) = 0;
 
   // out (t, C) = table[tokens]; tokens (t) int32 in [0, V), table (V, C).
   virtual void Embedding(Tensor tokens, Tensor table, Tensor out) = 0;
@@ -164,8 +172,8 @@ class Backend {
 };
 
 // A CPU rank with this many threads. The target is what this CPU does fastest, or LONGSPAN_CPU_TARGET
-// (scalar, avx2, avx512, avx512bf16, amx, amxmodel); throws Error(kUsage) if that names no target or one that this CPU
-// lacks.
+// (scalar, avx2, avx512, avx512bf16, amx, amxmodel); throws Error(kUsage) if that names no target or one that
+// this CPU lacks.
 std::unique_ptr<Backend> MakeCpuBackend(int num_threads);
 // Computes nothing, touches no memory, takes the same workspace as the CPU backend with so many threads.
 std::unique_ptr<Backend> MakeDryBackend(int num_threads);

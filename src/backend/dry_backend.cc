@@ -38,6 +38,10 @@ class DryBackend final : public Backend {
     TakeWorkspace("matmul workspace", products_.Workspace(args));
     matmul_flops_ += shapes::MatmulFlops(args);
   }
+  int64_t PackedBytes(Tensor matrix) override { return products_.PackedBytes(matrix); }
+  void Pack(Tensor matrix, Tensor packed) override {
+    CHECK(packed.num_bytes() == products_.PackedBytes(matrix));
+  }
 
   void Embedding(Tensor tokens, Tensor table, Tensor out) override {
     shapes::CheckEmbedding(tokens, table, out);

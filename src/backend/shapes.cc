@@ -40,13 +40,14 @@ void CheckAttentionInputs(const AttentionCall& call, const Tensor& q, const Tens
 bool IsFloat(const Tensor& x) { return x.dtype() == DType::kFloat32 || x.dtype() == DType::kBFloat16; }
 
 MatmulSizes CheckMatmul(const MatmulArgs& args) {
-  const auto& [a, b, c, transpose_a, transpose_b, accumulate] = args;
+  const auto& [a, b, c, transpose_a, transpose_b, accumulate, packed_b] = args;
   CHECK(a.rank() == 2 && b.rank() == 2 && c.rank() == 2);
   CHECK(IsFloat(a) && b.dtype() == a.dtype());
   CHECK(IsF32(c) || (c.dtype() == a.dtype() && !accumulate));
   const MatmulSizes sizes{c.dim(0), c.dim(1), a.dim(transpose_a ? 0 : 1)};
   CHECK(a.dim(transpose_a ? 1 : 0) == sizes.m);
   CHECK(b.dim(transpose_b ? 1 : 0) == sizes.k && b.dim(transpose_b ? 0 : 1) == sizes.n);
+  CHECK(packed_b.IsNull() || packed_b.dtype() == DType::kByte);
   return sizes;
 }
 

@@ -1,5 +1,5 @@
 // The matrix products of a layer as the model calls them: y = x·Wᵀ and its two gradients, the weights' added
-// to in f32.
+// to in f32. As in a step, weights are packed beforehand where the backend has such a form.
 #include "bench/bench.h"
 #include "model/linear.h"
 
@@ -38,13 +38,17 @@ void MeasureProduct(const Settings& settings, const ModelShape& model, const Pro
                     Backends& backends, Report& report) {
   const int64_t rows = settings.max_target_length.value_or(model.rows);
   const Buffer x = RandomBuffer("x", dtype, {rows, product.in});
-  const Buffer weight = RandomBuffer("weight", dtype, {product.out, product.in});
+  const Buffer values = RandomBuffer("weight", dtype, {product.out, product.in});
   const Buffer dy = RandomBuffer("dy", dtype, {rows, product.out});
   const Buffer y(product.out_dtype, {rows, product.out}), dx(dtype, {rows, product.in});
   const Buffer dweight(DType::kFloat32, {product.out, product.in});
 
   for (const int threads : settings.Threads()) {
     Backend& backend = backends.On(threads);
+    const Buffer packed(backend.PackedBytes(values.tensor()));
+    backend.Pack(values.tensor(), packed.tensor());
+    const Weight weight{.values = values.tensor(),
+                        .packed = packed.num_bytes() > 0 ? packed.tensor() : Tensor()};
     const auto measure = [&](const std::string& pass, const std::function<void()>& run) {
       if (!settings.Wants(pass)) return;
       report.Add({.name = fmt::format("{} {}", model.name, product.name),
@@ -60,9 +64,8 @@ void MeasureProduct(const Settings& settings, const ModelShape& model, const Pro
                   .measured = Measure(dtype, threads, settings.num_runs(), run),
                   .relative_to_causal = {}});
     };
-    measure("forward", [&] { Linear(backend, x.tensor(), weight.tensor(), y.tensor()); });
-    measure("input_gradient",
-            [&] { LinearBackwardInput(backend, dy.tensor(), weight.tensor(), dx.tensor()); });
+    measure("forward", [&] { Linear(backend, x.tensor(), weight, y.tensor()); });
+    measure("input_gradient", [&] { LinearBackwardInput(backend, dy.tensor(), weight, dx.tensor()); });
     measure("weight_gradient",
             [&] { LinearBackwardWeight(backend, dy.tensor(), x.tensor(), dweight.tensor()); });
   }

@@ -81,7 +81,7 @@ void Block::Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Te
   });
 }
 
-void Block::Backward(int layer, Weights w, Weights dw, const Sequence& sequence, Tensor dresidual) {
+void Block::Backward(int layer, Weights w, Gradients dw, const Sequence& sequence, Tensor dresidual) {
   using enum Activation;
   const int64_t rows = dresidual.dim(0);
   Arena& arena = backend_.arena();
@@ -130,7 +130,7 @@ void Block::Project(Weights w, const Sequence& sequence, Tensor x, const Activat
     return;
   ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
     const Tensor normed = Allocate("input_norm", end - begin, config_.hidden_size);
-    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm], config_.rms_norm_eps, normed);
+    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, normed);
     for (const Projection& p : kProjections) {
       const Tensor& heads = out[Index(p.id)];
       if (heads.IsNull()) continue;
@@ -142,13 +142,13 @@ void Block::Project(Weights w, const Sequence& sequence, Tensor x, const Activat
   });
 }
 
-void Block::ProjectBackward(Weights w, Weights dw, Tensor x, Tensor dq, Tensor dk, Tensor dv,
+void Block::ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor dk, Tensor dv,
                             Tensor dresidual) {
   const Tensor gradients[] = {dq, dk, dv};  // in the order of kProjections
   ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin, width = config_.hidden_size;
     const Tensor normed = Allocate("input_norm", n, width);
-    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm], config_.rms_norm_eps, normed);
+    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, normed);
     // Three products are summed, in f32, before rounding.
     const Tensor sum = backend_.arena().Allocate("input_norm_gradient", DType::kFloat32, {n, width});
     for (size_t i = 0; i < std::size(gradients); ++i) {
@@ -159,7 +159,7 @@ void Block::ProjectBackward(Weights w, Weights dw, Tensor x, Tensor dq, Tensor d
     const Tensor dnormed = Allocate("input_norm_gradient", n, width),
                  dx = Allocate("input_gradient", n, width);
     backend_.Cast(sum, dnormed);
-    backend_.RmsNormBackward(x.Rows(begin, end), w[kInputNorm], config_.rms_norm_eps, dnormed, dx,
+    backend_.RmsNormBackward(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, dnormed, dx,
                              dw[kInputNorm]);
     backend_.Add(dx, dresidual.Rows(begin, end));
   });
@@ -180,7 +180,7 @@ Block::FeedForward Block::FeedForwardIn(Weights w, Tensor x, Tensor context) {
                          .act = Allocate("mlpwo_input", n, inner)};
   Linear(backend_, context, w[kOutProj], f.h);
   backend_.Add(x, f.h);
-  backend_.RmsNorm(f.h, w[kPostAttentionNorm], config_.rms_norm_eps, f.m);
+  backend_.RmsNorm(f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, f.m);
   Linear(backend_, f.m, w[kGateProj], f.gate);
   Linear(backend_, f.m, w[kUpProj], f.up);
   backend_.SwiGlu(f.gate, f.up, f.act);
@@ -188,7 +188,7 @@ Block::FeedForward Block::FeedForwardIn(Weights w, Tensor x, Tensor context) {
 }
 
 // dresidual (n, C): dy in, dh out. dcontext (n, H · E) is written.
-void Block::FeedForwardBackward(Weights w, Weights dw, Tensor x, Tensor context, Tensor dresidual,
+void Block::FeedForwardBackward(Weights w, Gradients dw, Tensor x, Tensor context, Tensor dresidual,
                                 Tensor dcontext) {
   const int64_t n = x.dim(0), width = config_.hidden_size, inner = config_.intermediate_size;
   const FeedForward f = FeedForwardIn(w, x, context);
@@ -209,7 +209,8 @@ void Block::FeedForwardBackward(Weights w, Weights dw, Tensor x, Tensor context,
   const Tensor dm = Allocate("post_attention_norm_gradient", n, width),
                dh = Allocate("residual_gradient", n, width);
   backend_.Cast(sum, dm);
-  backend_.RmsNormBackward(f.h, w[kPostAttentionNorm], config_.rms_norm_eps, dm, dh, dw[kPostAttentionNorm]);
+  backend_.RmsNormBackward(f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, dm, dh,
+                           dw[kPostAttentionNorm]);
   backend_.Add(dh, dresidual);
 
   LinearBackwardWeight(backend_, dresidual, context, dw[kOutProj]);

@@ -19,6 +19,7 @@
 #include "model/config.h"
 #include "model/options.h"
 #include "model/params.h"
+#include "model/weight_store.h"
 #include "parallel/strategy.h"
 
 namespace longspan {
@@ -37,14 +38,15 @@ class Block {
   Block(const ModelConfig& config, const ModelOptions& options, Backend& backend, AttentionStrategy& strategy,
         ActivationStore& activations, const RopeTables& rope_tables);
 
-  using Weights = std::span<const Tensor>;  // by BlockParam
+  using Weights = std::span<const Weight>;    // by BlockParam
+  using Gradients = std::span<const Tensor>;  // likewise, f32
 
   // x, y (t, C), which may be the same. With `keep`, activations go to the store, as the backward pass needs
   // it; x is the store's already.
   void Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Tensor y, bool keep);
 
-  // In place: dresidual (t, C) comes in as dy and goes out as dx. Adds to dw (f32).
-  void Backward(int layer, Weights w, Weights dw, const Sequence& sequence, Tensor dresidual);
+  // In place: dresidual (t, C) comes in as dy and goes out as dx. Adds to dw.
+  void Backward(int layer, Weights w, Gradients dw, const Sequence& sequence, Tensor dresidual);
 
  private:
   // What the attention of one layer reads and writes: query_proj … context_lse, by Activation.
@@ -54,7 +56,7 @@ class Block {
   Activations Recall(int layer, Weights w, const Sequence& sequence, Tensor x);
   // Writes those of query_proj, key_proj and value_proj that aren't null, from x.
   void Project(Weights w, const Sequence& sequence, Tensor x, const Activations& out);
-  void ProjectBackward(Weights w, Weights dw, Tensor x, Tensor dq, Tensor dk, Tensor dv, Tensor dresidual);
+  void ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor dk, Tensor dv, Tensor dresidual);
   void Attend(const Sequence& sequence, const Activations& a);
 
   // What follows attention, rows of one chunk. h, m, gate, up and act are recomputed in the backward pass.
@@ -63,7 +65,7 @@ class Block {
     Tensor gate, up, act;  // (n, F)
   };
   FeedForward FeedForwardIn(Weights w, Tensor x, Tensor context);
-  void FeedForwardBackward(Weights w, Weights dw, Tensor x, Tensor context, Tensor dresidual,
+  void FeedForwardBackward(Weights w, Gradients dw, Tensor x, Tensor context, Tensor dresidual,
                            Tensor dcontext);
 
   Tensor Allocate(std::string_view name, int64_t rows, int64_t width);  // of the run's dtype

@@ -2,18 +2,19 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "model/weight_store.h"
 
 namespace longspan {
 
 // y (n, out) = x (n, in) · weightᵀ.
-inline void Linear(Backend& backend, Tensor x, Tensor weight, Tensor y) {
-  backend.Matmul({.a = x, .b = weight, .c = y, .transpose_b = true});
+inline void Linear(Backend& backend, Tensor x, const Weight& weight, Tensor y) {
+  backend.Matmul({.a = x, .b = weight.values, .c = y, .transpose_b = true, .packed_b = weight.packed});
 }
 
 // dx (n, in) = dy (n, out) · weight; += with `accumulate`, into f32 alone.
-inline void LinearBackwardInput(Backend& backend, Tensor dy, Tensor weight, Tensor dx,
+inline void LinearBackwardInput(Backend& backend, Tensor dy, const Weight& weight, Tensor dx,
                                 bool accumulate = false) {
-  backend.Matmul({.a = dy, .b = weight, .c = dx, .accumulate = accumulate});
+  backend.Matmul({.a = dy, .b = weight.values, .c = dx, .accumulate = accumulate, .packed_b = weight.packed});
 }
 
 // dweight (out, in) f32 += dyᵀ · x.

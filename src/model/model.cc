@@ -141,7 +141,7 @@ void Model::Forward(const Sequence& sequence, Tensor hidden, bool keep) {
   weights_.Prefetch(0);
   Tensor x = input_of(0);
   weights_.Prefetch(1);
-  backend_.Embedding(sequence.tokens, weights_.Get(0)[0], x);
+  backend_.Embedding(sequence.tokens, weights_.Get(0)[0].values, x);
   weights_.Release(0);
   for (int layer = 0; layer < num_layers; ++layer) {
     const int unit = layer + 1;
@@ -187,8 +187,8 @@ double Model::HeadLossAndGradients(const Sequence& sequence, Tensor hidden, doub
 Model::HeadWeights Model::GetHead() {
   const bool tied = config_.tie_word_embeddings;
   if (tied) weights_.Prefetch(0);
-  const std::span<const Tensor> last = weights_.Get(last_unit());
-  return {.norm = last[kFinalNorm], .head = tied ? weights_.Get(0)[0] : last[kHead]};
+  const std::span<const Weight> last = weights_.Get(last_unit());
+  return {.norm = last[kFinalNorm].values, .head = tied ? weights_.Get(0)[0] : last[kHead]};
 }
 
 void Model::ReleaseHead() {

@@ -59,7 +59,7 @@ class Model {
   // What the last norm and the head read (the embedding, if tied); in use until ReleaseHead.
   struct HeadWeights {
     Tensor norm;  // (C)
-    Tensor head;  // (V, C)
+    Weight head;  // (V, C)
   };
   HeadWeights GetHead();
   void ReleaseHead();

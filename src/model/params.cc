@@ -15,11 +15,12 @@ int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; 
 // Rows of one unit, laid out one after the other.
 class UnitBuilder {
  public:
-  void Add(std::string name, std::vector<int64_t> shape, ParamKind kind) {
+  void Add(std::string name, std::vector<int64_t> shape, ParamKind kind, bool in_products = false) {
     ParamRow row{.name = std::move(name),
                  .shape = std::move(shape),
                  .kind = kind,
-                 .decays = kind != ParamKind::kVector};
+                 .decays = kind != ParamKind::kVector,
+                 .in_products = in_products || kind == ParamKind::kMatrix};
     row.offset = unit_.num_elements;
     row.num_elements = 1;
     for (int64_t size : row.shape) row.num_elements *= size;
@@ -59,7 +60,8 @@ ParamTable MakeParamTable(const ModelConfig& config) {
   const int64_t width = config.hidden_size, vocabulary = config.vocab_size;
   ParamTable table;
   UnitBuilder embedding;
-  embedding.Add("model.embed_tokens.weight", {vocabulary, width}, ParamKind::kEmbedding);
+  embedding.Add("model.embed_tokens.weight", {vocabulary, width}, ParamKind::kEmbedding,
+                /*in_products=*/config.tie_word_embeddings);
   table.units.push_back(embedding.Take());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     table.units.push_back(BlockUnit(config, layer));

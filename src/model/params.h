@@ -17,7 +17,8 @@ struct ParamRow {
   ParamKind kind = ParamKind::kMatrix;
   bool decays = true;  // weight decay: matrices and embeddings, not norms
   bool trainable = true;
-  int64_t offset = 0;  // elements from the start of its unit
+  bool in_products = false;  // Linear reads it: matrices, and the embedding where it is the head as well
+  int64_t offset = 0;        // elements from the start of its unit
   int64_t num_elements = 0;
 };
 

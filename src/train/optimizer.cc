@@ -45,6 +45,7 @@ void Optimizer::Update(double learning_rate, double gradient_norm) {
       args.step = num_updates_;
       backend_.AdamW(args, grad, master, part(weights_.ExpAvg(unit)), part(weights_.ExpAvgSq(unit)), compute);
     }
+    weights_.Pack(unit);
   }
 }
 

@@ -20,8 +20,7 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       mesh_(MakeMesh(job.mesh, world)),
       layout_(job.MakeLayout()),
       strategy_(FindStrategy(job.config.context_parallel_strategy).make(mesh_)),
-      weights_(MakeParamTable(job.model), job.dtype, Optimizer::MomentsOf(job.config),
-               backend_->dry() ? Arena::Mode::kMeasure : Arena::Mode::kReal),
+      weights_(MakeParamTable(job.model), job.dtype, Optimizer::MomentsOf(job.config), backend_.get()),
       activations_(job.model, layout_.rows_per_rank(), job.dtype, KeptActivations(), backend_->dry()),
       model_(job.model, job.model_options(), *backend_, *strategy_, layout_, weights_, activations_),
       context_rank_(mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses) {}

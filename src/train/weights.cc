@@ -6,13 +6,22 @@ namespace longspan {
 
 namespace {
 
-int64_t BytesOf(const ParamTable& table, DType compute_dtype, ResidentWeights::Moments moments) {
+// Of a parameter of this row, packed; 0: products don't read it, or not so.
+int64_t PackedBytes(const ParamRow& row, DType compute_dtype, Backend* backend) {
+  if (backend == nullptr || !row.in_products) return 0;
+  return backend->PackedBytes(Tensor(nullptr, compute_dtype, row.shape));
+}
+
+int64_t BytesOf(const ParamTable& table, DType compute_dtype, ResidentWeights::Moments moments,
+                Backend* backend) {
   int64_t bytes = 0;
   for (const ParamUnit& unit : table.units) {
     const int64_t floats = Arena::AllocationBytes(unit.num_elements * SizeOf(DType::kFloat32));
     bytes += floats * (moments == ResidentWeights::Moments::kAdam ? 4 : 2);
     if (compute_dtype != DType::kFloat32)
       bytes += Arena::AllocationBytes(unit.num_elements * SizeOf(compute_dtype));
+    for (const ParamRow& row : unit.rows)
+      bytes += Arena::AllocationBytes(PackedBytes(row, compute_dtype, backend));
   }
   return bytes;
 }
@@ -20,8 +29,11 @@ int64_t BytesOf(const ParamTable& table, DType compute_dtype, ResidentWeights::M
 }  // namespace
 
 ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, Moments moments,
-                                 Arena::Mode mode)
-    : arena_(mode, BytesOf(table, compute_dtype, moments)), table_(table) {
+                                 Backend* backend)
+    : backend_(backend),
+      arena_(backend != nullptr && backend->dry() ? Arena::Mode::kMeasure : Arena::Mode::kReal,
+             BytesOf(table, compute_dtype, moments, backend)),
+      table_(table) {
   for (const ParamUnit& unit : table_.units) {
     const int64_t n = unit.num_elements;
     Unit u;
@@ -32,7 +44,12 @@ ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, M
       u.exp_avg_sq = arena_.Allocate("optimizer", DType::kFloat32, {n});
     }
     if (compute_dtype != DType::kFloat32) u.compute = arena_.Allocate("weights.compute", compute_dtype, {n});
-    u.compute_views = UnitViews(unit, u.compute.IsNull() ? u.master : u.compute);
+    for (const Tensor& values : UnitViews(unit, u.compute.IsNull() ? u.master : u.compute)) {
+      Weight weight{.values = values, .packed = {}};
+      const int64_t bytes = PackedBytes(unit.rows[u.weights.size()], compute_dtype, backend);
+      if (bytes > 0) weight.packed = arena_.Allocate("weights.packed", DType::kByte, {bytes});
+      u.weights.push_back(weight);
+    }
     u.grad_views = UnitViews(unit, u.grad);
     units_.push_back(std::move(u));
   }
@@ -48,12 +65,19 @@ void ResidentWeights::Initialize(double initializer_range, uint64_t seed) {
 }
 
 void ResidentWeights::RefreshCompute() {
-  for (const Unit& u : units_) {
+  for (int unit = 0; unit < table_.num_units(); ++unit) {
+    const Unit& u = At(unit);
     if (u.compute.IsNull()) continue;
     const float* master = u.master.data<float>();
     std::transform(master, master + u.master.num_elements(), u.compute.data<BFloat16>(),
                    [](float x) { return BFloat16(x); });
+    Pack(unit);
   }
+}
+
+void ResidentWeights::Pack(int unit) {
+  for (const Weight& weight : At(unit).weights)
+    if (!weight.packed.IsNull()) backend_->Pack(weight.values, weight.packed);
 }
 
 }  // namespace longspan

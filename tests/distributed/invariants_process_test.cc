@@ -49,7 +49,7 @@ class FailingWeights final : public WeightStore {
  public:
   FailingWeights(WeightStore& weights, int calls_before) : weights_(weights), calls_left_(calls_before) {}
   void Prefetch(int unit) override { weights_.Prefetch(unit); }
-  std::span<const Tensor> Get(int unit) override {
+  std::span<const Weight> Get(int unit) override {
     CountDown();
     return weights_.Get(unit);
   }
@@ -87,7 +87,7 @@ TEST(InvariantsOfAProcess, AFailingRankEndsAllWithItsOwnError) {
             const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
             Mesh mesh = MakeMesh(shape, world);
             const std::unique_ptr<AttentionStrategy> strategy = FindStrategy(name).make(mesh);
-            ResidentWeights resident(table, DType::kFloat32, ResidentWeights::Moments::kNone);
+            ResidentWeights resident(table, DType::kFloat32, ResidentWeights::Moments::kNone, backend.get());
             resident.Initialize(config.initializer_range, 7);
             FailingWeights weights(resident, world.rank() == 2 ? calls_before : -1);
             ResidentActivationStore activations(config, layout.rows_per_rank(), DType::kFloat32,

@@ -73,7 +73,7 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
     const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
     Mesh mesh = MakeMesh(shape, world);
     const std::unique_ptr<AttentionStrategy> strategy = FindStrategy(spec.strategy).make(mesh);
-    ResidentWeights weights(table, spec.dtype, ResidentWeights::Moments::kNone);
+    ResidentWeights weights(table, spec.dtype, ResidentWeights::Moments::kNone, backend.get());
     fill(weights);
     weights.RefreshCompute();
     ResidentActivationStore activations(config, layout.rows_per_rank(), spec.dtype, KeptActivations(), false);

@@ -31,7 +31,7 @@ inline void WriteModel(const std::string& directory, const ModelConfig& config, 
   for (int unit = 0; unit < weights.table().num_units(); ++unit) {
     const ParamUnit& rows = weights.table().units[static_cast<size_t>(unit)];
     for (size_t i = 0; i < rows.rows.size(); ++i) {
-      tensors.push_back({rows.rows[i].name, weights.Get(unit)[i], rows.rows[i].shape});
+      tensors.push_back({rows.rows[i].name, weights.Get(unit)[i].values, rows.rows[i].shape});
     }
   }
   WriteSafetensors(directory, "model", tensors, DType::kFloat32, int64_t{1} << 30);

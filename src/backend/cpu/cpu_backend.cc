@@ -51,6 +51,8 @@ class CpuBackend final : public Backend {
     products_.Run(args, Workspace("matmul workspace", products_.Workspace(args)));
     matmul_flops_ += shapes::MatmulFlops(args);
   }
+  int64_t PackedBytes(Tensor matrix) override { return products_.PackedBytes(matrix); }
+  void Pack(Tensor matrix, Tensor packed) override { products_.Pack(matrix, packed); }
 
   void Embedding(Tensor tokens, Tensor table, Tensor out) override {
     shapes::CheckEmbedding(tokens, table, out);

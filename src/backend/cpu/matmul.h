@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_features.h"
 #include "backend/cpu/kernels.h"
+#include "backend/shapes.h"
 
 namespace longspan::cpu {
 
@@ -21,10 +22,15 @@ class MatrixProducts {
   // `workspace` has that many bytes.
   void Run(const MatmulArgs& args, Tensor workspace);
 
+  // Of Backend.
+  int64_t PackedBytes(const Tensor& matrix);
+  void Pack(const Tensor& matrix, Tensor packed);
+
  private:
   class OneDnn;
   // Where the CPU has no bf16 products of its own: through f32 copies of the operands.
   bool NeedsWidening(const MatmulArgs& args) const;
+  shapes::MatmulSizes Check(const MatmulArgs& args);
 
   CpuTarget target_;
   int num_threads_;

@@ -41,6 +41,12 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
   const Tensor up = make(dtype, {tokens, kFeedForward}), out = make(dtype, {tokens, kFeedForward});
   backend.Matmul({.a = x, .b = w, .c = gate, .transpose_b = true});
   backend.Matmul({.a = gate, .b = w, .c = y});
+  if (const int64_t bytes = backend.PackedBytes(w); bytes > 0) {
+    const Tensor packed = make(DType::kByte, {bytes});
+    backend.Pack(w, packed);
+    backend.Matmul({.a = x, .b = w, .c = gate, .transpose_b = true, .packed_b = packed});
+    backend.Matmul({.a = gate, .b = w, .c = y, .packed_b = packed});
+  }
   backend.Matmul(
       {.a = gate, .b = x, .c = make(f32, {kFeedForward, kWidth}), .transpose_a = true, .accumulate = true});
   backend.SwiGlu(gate, up, out);

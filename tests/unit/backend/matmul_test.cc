@@ -53,22 +53,50 @@ TEST_P(MatmulTest, EveryFormOfProduct) {
       reference::Matmul(Absolute(a), transpose_a, Absolute(b), transpose_b, rows, columns, depth, magnitude);
       Guarded ta(dtype(), {transpose_a ? k : m, transpose_a ? m : k}, a);
       Guarded tb(dtype(), {transpose_b ? n : k, transpose_b ? k : n}, b);
-      for (const Form& form : forms) {
-        for (Backend* backend : {one_thread.get(), two_threads.get()}) {
-          SCOPED_TRACE(fmt::format("{}: m {} n {} k {}{}{}, out {}{}", backend->Describe(), m, n, k,
-                                   transpose_a ? ", a transposed" : "", transpose_b ? ", b transposed" : "",
-                                   Name(form.out), form.accumulate ? " +=" : ""));
-          Guarded c(form.out, {m, n});  // NaN: a product that reads c without being told to is seen
-          if (form.accumulate) c.Set(start);
-          auto want = product;
-          for (size_t i = 0; form.accumulate && i < want.size(); ++i) want[i] += start[i];
-          backend->Matmul({ta, tb, c, transpose_a, transpose_b, form.accumulate});
-          ExpectProduct(c, want, magnitude);
-          EXPECT_EQ(backend->arena().used_bytes(), 0);
+      for (Backend* backend : {one_thread.get(), two_threads.get()}) {
+        Guarded packed(DType::kByte, {backend->PackedBytes(tb)});
+        backend->Pack(tb, packed);
+        std::vector<Tensor> packed_forms = {Tensor()};
+        if (packed.tensor().num_bytes() > 0) packed_forms.push_back(packed);
+        for (const Form& form : forms) {
+          for (const Tensor& packed_b : packed_forms) {
+            SCOPED_TRACE(fmt::format("{}: m {} n {} k {}{}{}{}, out {}{}", backend->Describe(), m, n, k,
+                                     transpose_a ? ", a transposed" : "", transpose_b ? ", b transposed" : "",
+                                     packed_b.IsNull() ? "" : ", b packed", Name(form.out),
+                                     form.accumulate ? " +=" : ""));
+            Guarded c(form.out, {m, n});  // NaN: a product that reads c without being told to is seen
+            if (form.accumulate) c.Set(start);
+            auto want = product;
+            for (size_t i = 0; form.accumulate && i < want.size(); ++i) want[i] += start[i];
+            backend->Matmul({ta, tb, c, transpose_a, transpose_b, form.accumulate, packed_b});
+            ExpectProduct(c, want, magnitude);
+            EXPECT_EQ(backend->arena().used_bytes(), 0);
+          }
         }
       }
     }
   }
+}
+
+// Whether there is a packed form is the target's; that it is read, and not b, is seen when they differ.
+TEST_P(MatmulTest, PackedIsReadInsteadOfB) {
+  const auto backend = Make(1);
+  Guarded a(dtype(), {2, 2}, {1, 0, 0, 1}), b(dtype(), {2, 2}, {1, 2, 3, 4}), c(DType::kFloat32, {2, 2});
+  const int64_t bytes = backend->PackedBytes(b);
+  EXPECT_EQ(bytes > 0, dtype() == DType::kBFloat16 && target() == CpuTarget::kAvx512Bf16);
+  EXPECT_EQ(bytes, MakeDry(2)->PackedBytes(b));
+  EXPECT_EQ(backend->PackedBytes(Tensor(nullptr, dtype(), {0, 3})), 0);
+  if (bytes == 0) return;
+  Guarded packed(DType::kByte, {bytes});
+  backend->Pack(b, packed);
+  b.Set({5, 6, 7, 8});
+  backend->Matmul({.a = a, .b = b, .c = c, .packed_b = packed});
+  EXPECT_EQ(c.Get(), (std::vector<double>{1, 2, 3, 4}));
+  backend->Matmul({.a = a, .b = b, .c = c, .transpose_b = true, .packed_b = packed});
+  EXPECT_EQ(c.Get(), (std::vector<double>{1, 3, 2, 4}));
+  const Tensor smaller = packed.tensor().Rows(0, bytes - 1);
+  EXPECT_THROW(backend->Matmul({.a = a, .b = b, .c = c, .packed_b = smaller}), std::logic_error);
+  EXPECT_THROW(backend->Pack(b, smaller), std::logic_error);
 }
 
 TEST_P(MatmulTest, FlopsAreCounted) {

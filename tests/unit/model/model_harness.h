@@ -63,7 +63,7 @@ class CheckedWeights final : public WeightStore {
       u.in_use = Buffer(dtype, {unit.num_elements});
       u.grad = Buffer(DType::kFloat32, {unit.num_elements});
       u.master_views = UnitViews(unit, u.master.tensor());
-      u.views = UnitViews(unit, u.in_use.tensor());
+      for (const Tensor& values : UnitViews(unit, u.in_use.tensor())) u.weights.push_back({values, {}});
       u.grad_views = UnitViews(unit, u.grad.tensor());
       units_.push_back(std::move(u));
     }
@@ -85,14 +85,14 @@ class CheckedWeights final : public WeightStore {
   }
 
   void Prefetch(int unit) override { At(unit).prefetched = true; }
-  std::span<const Tensor> Get(int unit) override {
+  std::span<const Weight> Get(int unit) override {
     Unit& u = At(unit);
     EXPECT_TRUE(u.prefetched) << "unit " << unit << " was not prefetched";
     EXPECT_FALSE(u.got) << "unit " << unit << " is in use already";
     u.got = true;
     const float* master = u.master.tensor().data<float>();
     for (int64_t i = 0; i < u.master.tensor().num_elements(); ++i) Set(u, i, master[i]);
-    return u.views;
+    return u.weights;
   }
   void Release(int unit) override {
     EXPECT_TRUE(At(unit).got) << "unit " << unit << " is not in use";
@@ -128,7 +128,8 @@ class CheckedWeights final : public WeightStore {
  private:
   struct Unit {
     Buffer master, in_use, grad;
-    std::vector<Tensor> master_views, views, grad_views;
+    std::vector<Tensor> master_views, grad_views;
+    std::vector<Weight> weights;
     bool prefetched = false, got = false, ready = false;
   };
   Unit& At(int unit) { return units_.at(static_cast<size_t>(unit)); }

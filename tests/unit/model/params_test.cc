@@ -35,6 +35,7 @@ TEST(Params, NamesAndShapesAreHuggingFaces) {
     EXPECT_EQ(rows[i].name, block[i].first);
     EXPECT_EQ(rows[i].shape, block[i].second);
     EXPECT_EQ(rows[i].decays, rows[i].shape.size() == 2);
+    EXPECT_EQ(rows[i].in_products, rows[i].shape.size() == 2);
     EXPECT_EQ(rows[i].kind, rows[i].shape.size() == 2 ? ParamKind::kMatrix : ParamKind::kVector);
   }
   EXPECT_EQ(rows[kInputNorm].name, block[0].first);
@@ -45,7 +46,10 @@ TEST(Params, NamesAndShapesAreHuggingFaces) {
   EXPECT_EQ(table.units[4].rows[kFinalNorm].name, "model.norm.weight");
   EXPECT_EQ(table.units[4].rows[kHead].name, "lm_head.weight");
   EXPECT_EQ(table.units[4].rows[kHead].shape, (std::vector<int64_t>{50, 24}));
+  EXPECT_TRUE(table.units[4].rows[kHead].in_products);
+  EXPECT_FALSE(table.units[0].rows[0].in_products);
   EXPECT_EQ(MakeParamTable(Config(true)).units[4].rows.size(), 1u);  // the head is the embedding
+  EXPECT_TRUE(MakeParamTable(Config(true)).units[0].rows[0].in_products);
 }
 
 TEST(Params, UnitsAreFlatAlignedAndComplete) {
