@@ -4,6 +4,7 @@
 #include <map>
 
 #include "bench/bench.h"
+#include "bench/cases.h"
 #include "core/check.h"
 #include "mask/mask.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int64_t kLengths[] = {2048, 4096, 8192, 16384, 32768};
 constexpr int64_t kWidths[] = {64, 128};
+constexpr int64_t kSparseFrom = 32768;
 
 // Left to itself the table skips what would take minutes: f32 and one thread at the longest lengths.
 int64_t LongestByDefault(DType dtype, int threads) {
@@ -23,34 +25,12 @@ struct Sizes {
   int64_t length, head_dim, query_heads, kv_heads;
 };
 
-// Few heads where the sequence is long: a run takes about a second. Two query heads share a KV head.
 Sizes SizesFor(const Settings& s, int64_t length, int64_t head_dim) {
-  const int64_t default_heads = length <= 2048 ? 8 : length <= 4096 ? 4 : 2;
-  const int64_t query_heads = s.query_heads.value_or(s.kv_heads ? 2 * *s.kv_heads : default_heads);
+  const int64_t query_heads = s.query_heads.value_or(s.kv_heads ? 2 * *s.kv_heads : QueryHeadsFor(length));
   const int64_t kv_heads = s.kv_heads.value_or(query_heads % 2 == 0 ? query_heads / 2 : query_heads);
   Require(ExitCode::kUsage, query_heads % kv_heads == 0,
           "command line: query_heads {} is no multiple of kv_heads {}", query_heads, kv_heads);
   return {length, head_dim, query_heads, kv_heads};
-}
-
-struct NamedMask {
-  std::string name;
-  Mask mask;
-};
-
-// Causal first: what the others are compared with. Masks that see little only where the sequence is long.
-std::vector<NamedMask> MasksFor(int64_t length) {
-  constexpr int64_t kDocument = 512, kWindow = 1024;
-  const std::vector<Range> whole = {{0, length}};
-  std::vector<NamedMask> masks = {{"causal", MakeMask({.kind = MaskKind::kCausal}, whole)}};
-  if (length < 32768) return masks;
-  std::vector<Range> packed;
-  for (int64_t begin = 0; begin < length; begin += kDocument)
-    packed.push_back({begin, std::min(length, begin + kDocument)});
-  masks.push_back({fmt::format("packed_{}", kDocument), MakeMask({.kind = MaskKind::kCausal}, packed)});
-  masks.push_back({fmt::format("window_{}", kWindow),
-                   MakeMask({.kind = MaskKind::kSlidingWindow, .window = kWindow}, whole)});
-  return masks;
 }
 
 // One call's tensors. The gradients are sums that go on growing from run to run, which costs the same.
@@ -78,7 +58,9 @@ struct Problem {
             .query_spans = {&span, 1},
             .key_spans = {&span, 1},
             .kv_of = kv_of,
-            .scale = 1 / std::sqrt(static_cast<float>(sizes.head_dim))};
+            .scale = 1 / std::sqrt(static_cast<float>(sizes.head_dim)),
+            .sinks = {},
+            .key_mean = {}};
   }
   void Forward(Backend& backend, const Mask& mask) const {
     backend.AttentionForward(Call(mask), q.tensor(), k.tensor(), v.tensor(), true, true, {}, out.tensor(),
@@ -102,12 +84,15 @@ void MeasureProblem(const Settings& settings, const Problem& problem, Backend& b
                     Report& report) {
   const Sizes& sizes = problem.sizes;
   std::map<std::string, double> causal_seconds_per_pair;  // by pass
-  for (const NamedMask& named : MasksFor(sizes.length)) {
-    const double pairs = static_cast<double>(named.mask.CountPairs());
+  for (const MaskCase& named : MaskCases()) {
+    // Masks that see little are measured where the sequence is long.
+    if (named.name != "causal" && sizes.length < kSparseFrom) continue;
+    const Mask mask = named.Make(sizes.length);
+    const double pairs = static_cast<double>(mask.CountPairs());
     // Two products of 2·D operations a pair forward; five backward, which makes the scores anew.
     const double forward_flops = 4 * pairs * static_cast<double>(sizes.query_heads * sizes.head_dim);
     const auto measure = [&](const std::string& pass, double flops, const std::function<void()>& run) {
-      Case row = {.name = named.name,
+      Case row = {.name = std::string(named.name),
                   .pass = pass,
                   .shape = fmt::format("T {}, D {}, heads {}/{}", sizes.length, sizes.head_dim,
                                        sizes.query_heads, sizes.kv_heads),
@@ -119,18 +104,32 @@ void MeasureProblem(const Settings& settings, const Problem& problem, Backend& b
                   .threads = threads,
                   .flops = flops,
                   .measured = Measure(problem.dtype, threads, settings.num_runs(), run),
-                  .relative_to_causal = {}};
+                  .figures = {}};
       const double seconds_per_pair = row.measured.seconds / pairs;
       const auto [causal, is_causal] = causal_seconds_per_pair.try_emplace(pass, seconds_per_pair);
-      if (!is_causal) row.relative_to_causal = seconds_per_pair / causal->second;
+      if (!is_causal)
+        row.figures.push_back(
+            {"relative_to_causal", seconds_per_pair / causal->second, "{:.3f} × causal's time a pair"});
       report.Add(row);
     };
     if (settings.Wants("forward"))
-      measure("forward", forward_flops, [&] { problem.Forward(backend, named.mask); });
+      measure("forward", forward_flops, [&] { problem.Forward(backend, mask); });
     else
-      problem.Forward(backend, named.mask);  // the output and log-sum-exp that the backward pass reads
+      problem.Forward(backend, mask);  // the output and log-sum-exp that the backward pass reads
     if (settings.Wants("backward"))
-      measure("backward", 2.5 * forward_flops, [&] { problem.Backward(backend, named.mask); });
+      measure("backward", 2.5 * forward_flops, [&] { problem.Backward(backend, mask); });
+  }
+}
+
+// With the whole table, or alone; then max_target_length and head_dim narrow it.
+void MeasureAccuracies(const Settings& settings, Backends& backends, Report& report) {
+  const bool alone = settings.pass == "accuracy";
+  if (!alone && (settings.max_target_length || !settings.pass.empty() || settings.dtype == "float32")) return;
+  const int threads = settings.Threads().back();
+  for (AccuracyCase accuracy_case : AccuracyCases()) {
+    if (settings.max_target_length) accuracy_case.length = *settings.max_target_length;
+    if (settings.head_dim && accuracy_case.head_dim != *settings.head_dim) continue;
+    report.Add(accuracy_case, MeasureAccuracy(accuracy_case, backends.On(threads), threads));
   }
 }
 
@@ -144,7 +143,11 @@ std::vector<Key> AttentionKeys() {
           {"kv_heads", &S::kv_heads, "KV heads", 1024},
           {"dtype", &S::dtype, "of q, k, v and the output", 0, {"float32", "bfloat16"}},
           {"threads", &S::threads, "threads at work", 4096},
-          {"pass", &S::pass, "one of the passes alone", 0, {"forward", "backward"}},
+          {"pass",
+           &S::pass,
+           "one of the passes, or how exact the gradients are, alone",
+           0,
+           {"forward", "backward", "accuracy"}},
           {"runs", &S::runs, "timed runs of a case", 1000}};
 }
 
@@ -159,8 +162,9 @@ void RunAttention(const Settings& settings, Report& report) {
 
   report.Peaks(dtypes, threads);
   Backends backends;
+  const bool timed = settings.Wants("forward") || settings.Wants("backward");
   for (const DType dtype : dtypes) {
-    for (const int64_t length : lengths) {
+    for (const int64_t length : timed ? lengths : std::vector<int64_t>()) {
       std::vector<int> measured_threads;
       for (const int n : threads)
         if (settings.max_target_length || length <= LongestByDefault(dtype, n)) measured_threads.push_back(n);
@@ -171,6 +175,7 @@ void RunAttention(const Settings& settings, Report& report) {
       }
     }
   }
+  MeasureAccuracies(settings, backends, report);
   report.Finish(false);
 }
 

@@ -17,6 +17,10 @@ constexpr Subject kSubjects[] = {
      RunAttention},
     {"matmul", "the matrix products of two models' layers, forward and both gradients", MatmulKeys,
      RunMatmul},
+    {"step", "a whole training step of a model of 100M parameters, by length; of_peak is its MFU", StepKeys,
+     RunStep},
+    {"strategies", "the step of a cut of that model on one rank, and spread over ranks by each strategy",
+     StrategiesKeys, RunStrategies},
 };
 
 const Subject& FindSubject(std::span<const std::string> arguments) {

@@ -1,4 +1,5 @@
-// `longspan bench`: what the kernels do on this machine, against what its arithmetic units can do at most.
+// `longspan bench`: what kernels and whole steps do on this machine, against what its arithmetic units can do
+// at most.
 #pragma once
 
 #include <span>
@@ -19,5 +20,9 @@ std::vector<Key> AttentionKeys();
 void RunAttention(const Settings& settings, Report& report);
 std::vector<Key> MatmulKeys();
 void RunMatmul(const Settings& settings, Report& report);
+std::vector<Key> StepKeys();
+void RunStep(const Settings& settings, Report& report);
+std::vector<Key> StrategiesKeys();
+void RunStrategies(const Settings& settings, Report& report);
 
 }  // namespace longspan::bench

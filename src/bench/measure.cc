@@ -15,23 +15,29 @@ double Median(std::vector<double> values) {
   return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
+Measured Summarize(std::vector<double> seconds, const CpuPeak& peak) {
+  Measured measured;
+  measured.seconds_min = std::ranges::min(seconds);
+  measured.seconds_max = std::ranges::max(seconds);
+  measured.seconds = Median(std::move(seconds));
+  measured.peak = peak;
+  return measured;
+}
+
 Measured Measure(DType dtype, int num_threads, int64_t num_runs, const std::function<void()>& run) {
   constexpr int64_t kBursts = 5;
   run();
-  Measured measured;
+  CpuPeak best;
   std::vector<double> seconds;
   for (int64_t i = 0; i < std::max(num_runs, kBursts); ++i) {
     const CpuPeak peak = MeasureCpuPeak(dtype, num_threads);
-    if (peak.flops_per_second > measured.peak.flops_per_second) measured.peak = peak;
+    if (peak.flops_per_second > best.flops_per_second) best = peak;
     if (i >= num_runs) continue;
     const auto start = std::chrono::steady_clock::now();
     run();
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  measured.seconds_min = std::ranges::min(seconds);
-  measured.seconds_max = std::ranges::max(seconds);
-  measured.seconds = Median(std::move(seconds));
-  return measured;
+  return Summarize(std::move(seconds), best);
 }
 
 Buffer RandomBuffer(std::string_view name, DType dtype, std::initializer_list<int64_t> shape) {

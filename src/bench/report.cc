@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -39,11 +40,26 @@ void Report::Add(const Case& row) {
   cases_.push_back(row);
   if (json_) return;
   const Measured& m = row.measured;
-  const std::string relative =
-      row.relative_to_causal ? fmt::format("   {:.3f} × causal's time a pair", *row.relative_to_causal) : "";
+  std::string figures;
+  for (const Figure& figure : row.figures)
+    if (figure.format)
+      figures += (figures.empty() ? "   " : ", ") + fmt::format(fmt::runtime(figure.format), figure.value);
   PrintLine("{:<14} {:<15} {:<9} {:<26} {:>7} {:>9.1f} {:>8.3f} {:>10.5f}   {:.5f} … {:.5f}{}", row.name,
             row.pass, Name(row.dtype), row.shape, row.threads, row.flops / m.seconds / 1e9,
-            row.FractionOfPeak(), m.seconds, m.seconds_min, m.seconds_max, relative);
+            row.FractionOfPeak(), m.seconds, m.seconds_min, m.seconds_max, figures);
+}
+
+void Report::Add(const AccuracyCase& c, const Accuracy& accuracy) {
+  if (!json_ && accuracies_.empty())
+    PrintLine(
+        "\ngradients, bfloat16, relative to float64 on the same inputs:\n{:<20} {:<26} {:>9} {:>9} {:>9}",
+        "case", "shape", "dQ", "dK", "dV");
+  accuracies_.emplace_back(c, accuracy);
+  if (json_) return;
+  const auto text = [](std::optional<double> error) { return error ? fmt::format("{:.2e}", *error) : "-"; };
+  PrintLine("{:<20} {:<26} {:>9} {:>9} {:>9}", c.name,
+            fmt::format("T {}, D {}, heads {}/{}", c.length, c.head_dim, c.query_heads, c.kv_heads),
+            text(accuracy.dq), text(accuracy.dk), text(accuracy.dv));
 }
 
 std::vector<Report::PassMedian> Report::Medians() const {
@@ -94,8 +110,24 @@ void Report::PrintJson(const std::vector<PassMedian>& medians) const {
                   {"seconds", m.seconds},
                   {"seconds_min", m.seconds_min},
                   {"seconds_max", m.seconds_max}};
-    if (row.relative_to_causal) entry["relative_to_causal"] = *row.relative_to_causal;
+    for (const Figure& figure : row.figures) entry[figure.key] = figure.value;
     json["cases"].push_back(entry);
+  }
+  for (const auto& [c, accuracy] : accuracies_) {
+    Json entry = {{"name", c.name},
+                  {"max_target_length", c.length},
+                  {"head_dim", c.head_dim},
+                  {"query_heads", c.query_heads},
+                  {"kv_heads", c.kv_heads},
+                  {"key_offset", c.key_offset},
+                  {"values_follow_keys", c.values_follow_keys},
+                  {"true_output", c.true_output},
+                  {"rows", std::min(c.rows, c.length)},
+                  {"checksum", accuracy.checksum},
+                  {"dq", accuracy.dq}};
+    if (accuracy.dk) entry["dk"] = *accuracy.dk;
+    if (accuracy.dv) entry["dv"] = *accuracy.dv;
+    json["accuracy"].push_back(entry);
   }
   for (const PassMedian& row : medians)
     json["medians"].push_back({{"pass", row.pass},

@@ -2,14 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/accuracy.h"
 #include "bench/measure.h"
 #include "core/tensor.h"
 
 namespace longspan::bench {
+
+struct Figure {
+  std::string key;  // in JSON
+  double value;
+  const char* format;  // at the end of the table's row, "{:.3f} × causal's time a pair"; null: in JSON alone
+};
 
 struct Case {
   std::string name, pass;
@@ -19,7 +25,7 @@ struct Case {
   int threads = 1;
   double flops = 0;  // of useful work in a run
   Measured measured;
-  std::optional<double> relative_to_causal;  // time per allowed pair over the causal mask's
+  std::vector<Figure> figures;  // what else there is to say of it
 
   double FractionOfPeak() const { return flops / measured.seconds / measured.peak.flops_per_second; }
 };
@@ -32,6 +38,7 @@ class Report {
   // the last of `threads`. Once, before the first case.
   void Peaks(const std::vector<DType>& dtypes, const std::vector<int>& threads);
   void Add(const Case& row);
+  void Add(const AccuracyCase& accuracy_case, const Accuracy& accuracy);
   // After the last case. `medians`: also the median fraction of peak of the cases of each pass, dtype and
   // number of threads.
   void Finish(bool medians);
@@ -57,6 +64,7 @@ class Report {
   CpuPeak peak_;
   std::vector<UnitPeak> units_;
   std::vector<Case> cases_;
+  std::vector<std::pair<AccuracyCase, Accuracy>> accuracies_;
 };
 
 }  // namespace longspan::bench

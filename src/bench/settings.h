@@ -16,8 +16,8 @@ namespace longspan::bench {
 
 struct Settings {
   std::optional<int64_t> max_target_length, head_dim, query_heads, kv_heads, threads;
-  std::optional<int64_t> runs;
-  std::string model, dtype, pass;  // empty: those of the table
+  std::optional<int64_t> layers, ranks, runs;
+  std::string model, dtype, pass, strategy;  // empty: those of the table
   bool json = false;
 
   int64_t num_runs() const { return runs.value_or(5); }

@@ -49,7 +49,7 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& where);
 // from `config`.
 std::string WriteModelConfig(const ModelConfig& config, std::string_view source, DType saved_dtype);
 
-// Built-in models: tiny, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b, smollm2-135m; the
+// Built-in models: tiny, 100m, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b, smollm2-135m; the
 // texts are recipes/models/*.json, compiled in. Empty if there is none of that name.
 std::string_view BuiltinModelJson(std::string_view name);
 std::vector<std::string_view> BuiltinModelNames();

@@ -176,6 +176,14 @@ void ResolveRun(TrainConfig& c) {
           c.run_name);
 }
 
+// What model and text leave open.
+void Resolve(Job& job) {
+  job.dtype = job.config.dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
+  ResolveRanks(job);
+  ResolveAttention(job);
+  ResolveRun(job.config);
+}
+
 }  // namespace
 
 ModelOptions Job::model_options() const {
@@ -196,12 +204,18 @@ Layout Job::MakeLayout() const {
 Job PrepareJob(const TrainConfig& config) {
   Job job;
   job.config = config;
-  job.dtype = config.dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
   LoadModel(job);
   LoadText(job);
-  ResolveRanks(job);
-  ResolveAttention(job);
-  ResolveRun(job.config);
+  Resolve(job);
+  return job;
+}
+
+Job PrepareJob(const TrainConfig& config, const ModelConfig& model, std::unique_ptr<Corpus> corpus) {
+  Job job;
+  job.config = config;
+  job.model = model;
+  job.corpus = std::move(corpus);
+  Resolve(job);
   return job;
 }
 

@@ -35,5 +35,7 @@ struct Job {
 
 // Throws Error (kUsage for a key, kInput for a model or a text) naming what to change.
 Job PrepareJob(const TrainConfig& config);
+// Of a model and a text that are in memory, instead of what model_path and data_path name; no evaluation.
+Job PrepareJob(const TrainConfig& config, const ModelConfig& model, std::unique_ptr<Corpus> corpus);
 
 }  // namespace longspan

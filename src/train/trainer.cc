@@ -40,6 +40,8 @@ class Trainer {
   // From `checkpoint`, or from the model's own weights if that is empty.
   void Start(const std::string& checkpoint);
   int64_t step() const { return step_; }
+  // The next step, with its evaluation where one is due.
+  StepMetrics Advance();
   void Run();
 
  private:
@@ -222,6 +224,14 @@ void Trainer::SumOverRanks(std::span<double> values) {
   wait_seconds_ += Now() - start;
 }
 
+StepMetrics Trainer::Advance() {
+  replica_.backend().arena().ResetPeak();
+  StepMetrics metrics = Step();
+  if (job_.eval_corpus && step_ % config_.eval_interval == 0) metrics.eval_loss = Evaluate();
+  metrics.memory_peak_bytes = PeakMemory();
+  return metrics;
+}
+
 void Trainer::Run() {
   std::unique_ptr<MetricsLog> log;
   std::unique_ptr<Progress> progress;
@@ -230,10 +240,7 @@ void Trainer::Run() {
     progress = std::make_unique<Progress>(config_.steps);
   }
   while (step_ < config_.steps) {
-    replica_.backend().arena().ResetPeak();
-    StepMetrics metrics = Step();
-    if (job_.eval_corpus && step_ % config_.eval_interval == 0) metrics.eval_loss = Evaluate();
-    metrics.memory_peak_bytes = PeakMemory();
+    const StepMetrics metrics = Advance();
     if (IsLead()) {
       log->Append(metrics);
       progress->Print(metrics);
@@ -272,6 +279,21 @@ void Train(const Job& job, const std::string& config_yaml) {
   Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
   if (job.config.enable_checkpointing)
     Show(fmt::format("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory()))));
+}
+
+std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops) {
+  RequireMemory(job, RunDry(job, 0).memory);
+  std::vector<StepMetrics> measured;
+  RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
+    Trainer trainer(job, world, peak_flops);
+    const AbortOnUnwind guard(world);
+    trainer.Start("");
+    while (trainer.step() < job.config.steps) {
+      const StepMetrics metrics = trainer.Advance();
+      if (world.rank() == 0) measured.push_back(metrics);
+    }
+  });
+  return measured;
 }
 
 }  // namespace longspan

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "comm/comm.h"
 #include "train/job.h"
+#include "train/metrics.h"
 
 namespace longspan {
 
@@ -12,5 +13,9 @@ namespace longspan {
 // checkpoints. `config_yaml` is job.config as a recipe, for config.yml. Throws Error; what was saved before
 // stays.
 void Train(const Job& job, const std::string& config_yaml);
+
+// The job's steps from its initial weights, with nothing read, shown or written: what each measured. MFU is
+// against `peak_flops`, FLOP/s; 0: none. Throws Error, also where the machine's memory is not enough.
+std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops);
 
 }  // namespace longspan

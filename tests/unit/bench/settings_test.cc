@@ -54,7 +54,7 @@ TEST(BenchSettings, Refusals) {
   for (const char* bad : {"0", "-1", "", "3x", "1.5", "99999999999999999999"})
     refused({fmt::format("runs={}", bad)}, {"runs wants an integer from 1 to 1000, got", bad});
   refused({"dtype=bf16"}, {"dtype wants one of float32, bfloat16, got 'bf16'"});
-  refused({"pass="}, {"pass wants one of forward, backward, got ''"});
+  refused({"pass="}, {"pass wants one of forward, backward, accuracy, got ''"});
   refused({"--fast"}, {"'--fast'", "--format table|json"});
   refused({"recipe.yml"}, {"'recipe.yml'"});
   refused({"--format", "jsn"}, {"table or json, got 'jsn'"});

@@ -232,7 +232,7 @@ TEST(Config, WritingWithoutASourceComesBackEqual) {
 }
 
 TEST(Config, BuiltinModels) {
-  EXPECT_EQ(BuiltinModelNames().size(), 6u);
+  EXPECT_EQ(BuiltinModelNames().size(), 7u);
   EXPECT_TRUE(BuiltinModelJson("llama4").empty());
   const auto config = [](std::string_view name) {
     return ParseModelConfig(BuiltinModelJson(name), std::string(name));
@@ -242,6 +242,7 @@ TEST(Config, BuiltinModels) {
   EXPECT_EQ(config("llama3.1-70b").num_parameters(), 70553706496);
   EXPECT_EQ(config("llama3.2-1b").num_parameters(), 1235814400);
   EXPECT_EQ(config("smollm2-135m").num_parameters(), 134515008);
+  EXPECT_EQ(config("100m").num_parameters(), 100092672);
   EXPECT_EQ(config("tiny").num_parameters(),
             2 * 256 * 128 + 2 * (2 * 128 + 3 * 128 * 128 + 3 * 128 * 384) + 128);
 

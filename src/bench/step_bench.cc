@@ -1,0 +1,139 @@
+// `bench step`: the whole step of one model by length. `bench strategies`: the same step on one rank and
+// spread over ranks of one thread each, in turn.
+#include <algorithm>
+#include <thread>
+
+#include "bench/bench.h"
+#include "bench/cases.h"
+#include "bench/step.h"
+#include "core/check.h"
+#include "parallel/strategy.h"
+
+namespace longspan::bench {
+namespace {
+
+constexpr int64_t kLengths[] = {4096, 16384, 32768};
+constexpr int64_t kDefaultRuns = 3;
+
+int64_t NumCores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
+
+ModelConfig ModelOf(const Settings& settings, int64_t default_layers) {
+  ModelConfig model = ModelCases()[0].Config();
+  model.num_hidden_layers = settings.layers.value_or(default_layers);
+  return model;
+}
+
+StepCase CaseOf(const Settings& settings, const ModelConfig& model, int64_t length) {
+  StepCase step;
+  step.name = ModelCases()[0].name;
+  step.model = model;
+  step.dtype = settings.DTypes({DType::kBFloat16})[0];
+  step.length = length;
+  return step;
+}
+
+// A rank that has less than one thread waits for another.
+int64_t ThreadsPerRank(const Settings& settings, int64_t ranks) {
+  const int64_t threads = settings.threads.value_or(std::max(ranks, NumCores() / ranks * ranks));
+  Require(ExitCode::kUsage, threads % ranks == 0, "command line: threads {} is no multiple of ranks {}",
+          threads, ranks);
+  return threads / ranks;
+}
+
+struct StrategyCase {
+  std::string_view name, strategy;
+  int64_t ulysses;
+  int64_t ranks_factor;  // of `ranks`; those beyond the cores share them
+};
+constexpr StrategyCase kStrategies[] = {{"ring", "ring", 0, 1},
+                                        {"ulysses", "ulysses", 0, 1},
+                                        {"all_gather", "all_gather", 0, 1},
+                                        {"usp", "usp", 2, 2}};
+
+std::vector<Key> CommonKeys() {
+  using S = Settings;
+  return {{"max_target_length", &S::max_target_length, "tokens of the sequence", int64_t{1} << 24},
+          {"layers", &S::layers, "layers of the model", 1000},
+          {"dtype", &S::dtype, "of activations and compute weights", 0, {"float32", "bfloat16"}},
+          {"threads", &S::threads, "threads at work, over all ranks", 4096},
+          {"ranks", &S::ranks, "context-parallel ranks", 1024},
+          {"runs", &S::runs, "timed steps of a case", 1000}};
+}
+
+}  // namespace
+
+std::vector<Key> StepKeys() {
+  std::vector<Key> keys = CommonKeys();
+  std::vector<std::string_view> strategies;
+  for (const StrategyRow& row : StrategyTable()) strategies.push_back(row.name);
+  keys.push_back({"strategy", &Settings::strategy, "with more than one rank", 0, strategies});
+  return keys;
+}
+
+void RunStep(const Settings& settings, Report& report) {
+  std::vector<int64_t> lengths(std::begin(kLengths), std::end(kLengths));
+  if (settings.max_target_length) lengths = {*settings.max_target_length};
+  const ModelConfig model = ModelOf(settings, ModelCases()[0].Config().num_hidden_layers);
+  StepCase step = CaseOf(settings, model, 0);
+  step.ranks = settings.ranks.value_or(1);
+  step.threads_per_rank = ThreadsPerRank(settings, step.ranks);
+  if (!settings.strategy.empty()) step.strategy = settings.strategy;
+
+  report.Peaks({step.dtype}, {static_cast<int>(std::min(NumCores(), step.ranks * step.threads_per_rank))});
+  for (const int64_t length : lengths) {
+    step.length = length;
+    const MeasuredSteps measured = RunSteps(step, settings.runs.value_or(kDefaultRuns));
+    std::vector<double> seconds;
+    for (const StepMetrics& metrics : measured.steps) seconds.push_back(metrics.step_seconds);
+    report.Add(StepRow(step, measured.steps.back(), Summarize(seconds, measured.peak)));
+  }
+  report.Finish(false);
+}
+
+std::vector<Key> StrategiesKeys() { return CommonKeys(); }
+
+void RunStrategies(const Settings& settings, Report& report) {
+  constexpr int64_t kLayers = 2, kLength = 16384;
+  const int64_t ranks = settings.ranks.value_or(std::max<int64_t>(2, NumCores()));
+  const ModelConfig model = ModelOf(settings, kLayers);
+
+  StepCase one = CaseOf(settings, model, settings.max_target_length.value_or(kLength));
+  one.name = "one_rank";
+  one.threads_per_rank = ThreadsPerRank(settings, ranks) * ranks;
+  std::vector<StepCase> steps = {one};
+  for (const StrategyCase& row : kStrategies) {
+    StepCase step = one;
+    step.name = row.name;
+    step.strategy = row.strategy;
+    step.ulysses = row.ulysses;
+    step.ranks = ranks * row.ranks_factor;
+    step.threads_per_rank = ThreadsPerRank(settings, ranks);
+    steps.push_back(step);
+  }
+
+  report.Peaks({one.dtype}, {static_cast<int>(std::min(NumCores(), one.threads_per_rank))});
+  // In turn, so that what else the machine does meets all of them alike. A visit is two steps, of which the
+  // second counts: the first touches the memory for the first time.
+  std::vector<std::vector<double>> seconds(steps.size());
+  std::vector<StepMetrics> last(steps.size());
+  std::vector<CpuPeak> peaks(steps.size());
+  for (int64_t round = 0; round < settings.runs.value_or(kDefaultRuns); ++round) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const MeasuredSteps measured = RunSteps(steps[i], 2);
+      last[i] = measured.steps.back();
+      seconds[i].push_back(last[i].step_seconds);
+      if (measured.peak.flops_per_second > peaks[i].flops_per_second) peaks[i] = measured.peak;
+    }
+  }
+  const double one_rank = Median(seconds[0]);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    Case row = StepRow(steps[i], last[i], Summarize(seconds[i], peaks[i]));
+    if (i > 0)
+      row.figures.push_back(
+          {"relative_to_one_rank", one_rank / row.measured.seconds, "{:.3f} of one rank's speed"});
+    report.Add(row);
+  }
+  report.Finish(false);
+}
+
+}  // namespace longspan::bench
