@@ -72,13 +72,14 @@ def longspan_attention(program, length, threads):
     return sum(case["seconds"] for case in report["cases"] if case["name"] == "causal")
 
 
-def compare(name, peer, theirs, program, length, threads, rounds):
+def compare(peer, theirs, program, length, threads, rounds):
     theirs()  # to warm up, as ours does
     seconds = {"ours": [], "theirs": []}
     for _ in range(rounds):
         seconds["ours"].append(longspan_attention(program, length, threads))
         seconds["theirs"].append(theirs())
-    return common.print_row(name, common.summary(seconds["ours"]), common.summary(seconds["theirs"]), peer)
+    return common.print_row(f"attention T {length}", length, common.summary(seconds["ours"]),
+                            common.summary(seconds["theirs"]), peer)
 
 
 def torch_gradient_error(case):
@@ -157,7 +158,7 @@ def main():
           "causal, bf16, forward + backward", flush=True)
     for length in map(int, arguments.lengths.split(",")):
         rounds = arguments.rounds if length < 16384 else min(3, arguments.rounds)
-        rows.append(compare(f"attention T {length}", "PyTorch", torch_attention(length, arguments.threads),
+        rows.append(compare("PyTorch", torch_attention(length, arguments.threads),
                             arguments.program, length, arguments.threads, rounds))
     try:
         import jax
@@ -171,7 +172,7 @@ def main():
             if needed > common.available_gib() - 2:
                 print(f"attention T {length}: JAX would need about {needed:.0f} GiB; skipped", flush=True)
                 continue
-            rows.append(compare(f"attention T {length}", "JAX", jax_attention(length), arguments.program, length,
+            rows.append(compare("JAX", jax_attention(length), arguments.program, length,
                                 arguments.threads, min(3, arguments.rounds)))
     if not arguments.no_accuracy:
         rows += compare_accuracy(arguments.program)

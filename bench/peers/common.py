@@ -1,7 +1,6 @@
 """What the peers' scripts share: the program that they are set against, and its random numbers."""
 
 import json
-import os
 import pathlib
 import statistics
 import subprocess
@@ -43,12 +42,12 @@ def summary(seconds):
     return {"seconds": statistics.median(seconds), "seconds_min": min(seconds), "seconds_max": max(seconds)}
 
 
-def print_row(name, ours, theirs, peer):
+def print_row(name, length, ours, theirs, peer):
     ratio = theirs["seconds"] / ours["seconds"]
     print(f"{name:<34} longspan {ours['seconds']:9.4f} s ({ours['seconds_min']:.4f} … {ours['seconds_max']:.4f})   "
           f"{peer} {theirs['seconds']:9.4f} s ({theirs['seconds_min']:.4f} … {theirs['seconds_max']:.4f})   "
           f"{ratio:6.2f} ×", flush=True)
-    return {"name": name, "peer": peer, "longspan": ours, "other": theirs, "ratio": ratio}
+    return {"name": name, "length": length, "peer": peer, "longspan": ours, "other": theirs, "ratio": ratio}
 
 
 def finish(rows, path):

@@ -154,7 +154,7 @@ def main():
                                 threads=arguments.threads)["cases"][0]
             seconds["ours"].append(case["seconds_min"])
             seconds["theirs"].append(trainer.step())
-        rows.append(common.print_row(f"step T {length}, {layers} layers", common.summary(seconds["ours"]),
+        rows.append(common.print_row(f"step T {length}, {layers} layers", length, common.summary(seconds["ours"]),
                                      common.summary(seconds["theirs"]), "PyTorch"))
         print(f"  PyTorch's process at most {peak_gib():.1f} GiB; longspan {case['memory_gib_a_rank']:.1f} GiB", flush=True)
         del trainer

@@ -4,7 +4,6 @@
 #include <thread>
 
 #include "bench/bench.h"
-#include "bench/cases.h"
 #include "bench/step.h"
 #include "core/check.h"
 #include "parallel/strategy.h"
@@ -17,18 +16,13 @@ constexpr int64_t kDefaultRuns = 3;
 
 int64_t NumCores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
-ModelConfig ModelOf(const Settings& settings, int64_t default_layers) {
-  ModelConfig model = ModelCases()[0].Config();
-  model.num_hidden_layers = settings.layers.value_or(default_layers);
-  return model;
-}
-
-StepCase CaseOf(const Settings& settings, const ModelConfig& model, int64_t length) {
+// Without a length and ranks. `layers`: unless the settings say; none: the model's own.
+StepCase CaseOf(const Settings& settings, std::optional<int64_t> layers) {
   StepCase step;
-  step.name = ModelCases()[0].name;
-  step.model = model;
+  step.name = settings.model.empty() ? "100m" : settings.model;
+  step.model = ParseModelConfig(BuiltinModelJson(step.name), step.name);
+  step.model.num_hidden_layers = settings.layers.value_or(layers.value_or(step.model.num_hidden_layers));
   step.dtype = settings.DTypes({DType::kBFloat16})[0];
-  step.length = length;
   return step;
 }
 
@@ -52,7 +46,8 @@ constexpr StrategyCase kStrategies[] = {{"ring", "ring", 0, 1},
 
 std::vector<Key> CommonKeys() {
   using S = Settings;
-  return {{"max_target_length", &S::max_target_length, "tokens of the sequence", int64_t{1} << 24},
+  return {{"model", &S::model, "a built-in model", 0, BuiltinModelNames()},
+          {"max_target_length", &S::max_target_length, "tokens of the sequence", int64_t{1} << 24},
           {"layers", &S::layers, "layers of the model", 1000},
           {"dtype", &S::dtype, "of activations and compute weights", 0, {"float32", "bfloat16"}},
           {"threads", &S::threads, "threads at work, over all ranks", 4096},
@@ -73,8 +68,7 @@ std::vector<Key> StepKeys() {
 void RunStep(const Settings& settings, Report& report) {
   std::vector<int64_t> lengths(std::begin(kLengths), std::end(kLengths));
   if (settings.max_target_length) lengths = {*settings.max_target_length};
-  const ModelConfig model = ModelOf(settings, ModelCases()[0].Config().num_hidden_layers);
-  StepCase step = CaseOf(settings, model, 0);
+  StepCase step = CaseOf(settings, {});
   step.ranks = settings.ranks.value_or(1);
   step.threads_per_rank = ThreadsPerRank(settings, step.ranks);
   if (!settings.strategy.empty()) step.strategy = settings.strategy;
@@ -95,10 +89,10 @@ std::vector<Key> StrategiesKeys() { return CommonKeys(); }
 void RunStrategies(const Settings& settings, Report& report) {
   constexpr int64_t kLayers = 2, kLength = 16384;
   const int64_t ranks = settings.ranks.value_or(std::max<int64_t>(2, NumCores()));
-  const ModelConfig model = ModelOf(settings, kLayers);
 
-  StepCase one = CaseOf(settings, model, settings.max_target_length.value_or(kLength));
+  StepCase one = CaseOf(settings, kLayers);
   one.name = "one_rank";
+  one.length = settings.max_target_length.value_or(kLength);
   one.threads_per_rank = ThreadsPerRank(settings, ranks) * ranks;
   std::vector<StepCase> steps = {one};
   for (const StrategyCase& row : kStrategies) {

@@ -86,6 +86,57 @@ TEST(BenchCommand, Matmul) {
   }
 }
 
+TEST(BenchCommand, ExactnessOfGradients) {
+  const json report = Bench("attention pass=accuracy max_target_length=300 head_dim=128 threads=2");
+  EXPECT_TRUE(report.at("cases").empty());
+  ASSERT_EQ(report.at("accuracy").size(), 3u);
+  for (const json& row : report.at("accuracy")) {
+    EXPECT_EQ(row.at("max_target_length"), 300);
+    // bf16 rounds by 2^-9 at most: less than a thousandth would be float64 compared with itself.
+    for (const char* gradient : {"dq", "dk", "dv"}) {
+      if (!row.contains(gradient)) continue;
+      EXPECT_GT(row.at(gradient).get<double>(), 1e-3) << row;
+      EXPECT_LT(row.at(gradient).get<double>(), row.at("true_output") ? 2e-2 : 5e-3) << row;
+    }
+  }
+  EXPECT_TRUE(report.at("accuracy")[0].contains("dk"));
+}
+
+TEST(BenchCommand, Step) {
+  const json report =
+      Bench("step model=tiny layers=1 max_target_length=64 ranks=2 threads=2 strategy=ulysses runs=2");
+  ExpectSound(report);
+  ASSERT_EQ(report.at("cases").size(), 1u);
+  const json& row = report.at("cases")[0];
+  EXPECT_EQ(row.at("name"), "tiny");
+  EXPECT_EQ(row.at("pass"), "step");
+  EXPECT_EQ(row.at("ranks"), 2);
+  EXPECT_EQ(row.at("threads"), 2);
+  EXPECT_EQ(row.at("layers"), 1);
+  // Width 128, MLP 384, 256 ids, heads as wide as the layer: docs/reference/metrics.md.
+  const double matrices = 2 * 128 * 128 + 2 * 128 * 64 + 3 * 128 * 384 + 128 * 256;
+  EXPECT_NEAR(Flops(row) / (6 * matrices * 64 + 12 * (64 * 65 / 2) * 128), 1, 1e-9);
+  EXPECT_NEAR(row.at("tokens_per_second").get<double>() * row.at("seconds").get<double>() / 64, 1, 1e-9);
+}
+
+TEST(BenchCommand, Strategies) {
+  const json report = Bench("strategies model=tiny max_target_length=64 ranks=2 threads=2 runs=1");
+  ExpectSound(report);
+  const json& cases = report.at("cases");
+  ASSERT_EQ(cases.size(), 5u);
+  const char* const names[] = {"one_rank", "ring", "ulysses", "all_gather", "usp"};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(cases[i].at("name"), names[i]);
+    EXPECT_EQ(cases[i].at("ranks"), i == 0 ? 1 : i == 4 ? 4 : 2);
+    EXPECT_EQ(cases[i].at("threads"), i == 4 ? 4 : 2);
+    EXPECT_NEAR(Flops(cases[i]) / Flops(cases[0]), 1, 1e-9);
+    ASSERT_EQ(cases[i].contains("relative_to_one_rank"), i > 0);
+    if (i == 0) continue;
+    const double ratio = cases[0].at("seconds").get<double>() / cases[i].at("seconds").get<double>();
+    EXPECT_NEAR(cases[i].at("relative_to_one_rank").get<double>() / ratio, 1, 1e-9);
+  }
+}
+
 TEST(BenchCommand, ATableByDefault) {
   const ProgramResult result =
       RunProgram("bench attention max_target_length=64 head_dim=64 threads=1 dtype=float32 runs=1");
@@ -104,6 +155,8 @@ TEST(BenchCommand, Refusals) {
   refused("benhc", "did you mean 'bench'?");
   refused("bench atention", "did you mean 'attention'?");
   refused("bench attention head_dims=64", "did you mean 'head_dim'?");
+  refused("bench step threads=3 ranks=2", "threads 3 is no multiple of ranks 2");
+  refused("bench step model=100b", "model wants one of 100m");
   refused("bench attention runs=none", "runs wants an integer from 1 to 1000, got 'none'");
 }
 

@@ -37,6 +37,10 @@ TEST(BenchSettings, EveryKeyReachesItsSetting) {
   EXPECT_EQ(settings.num_runs(), 7);
   EXPECT_TRUE(settings.json);
   EXPECT_EQ(ParseSettings("matmul", MatmulKeys(), Words{"model=8b"}).model, "8b");
+  const Settings step = ParseSettings("step", StepKeys(), Words{"layers=2", "ranks=4", "strategy=usp"});
+  EXPECT_EQ(step.layers, 2);
+  EXPECT_EQ(step.ranks, 4);
+  EXPECT_EQ(step.strategy, "usp");
   EXPECT_EQ(Parse({"dtype=bfloat16"}).DTypes({}), std::vector<DType>{DType::kBFloat16});
   EXPECT_FALSE(Parse({"--format", "table"}).json);
 }
@@ -66,7 +70,7 @@ TEST(BenchSettings, SubjectsAndHeads) {
     testing::ExpectError(
         fragments, [&] { bench::Run(words); }, ExitCode::kUsage);
   };
-  refused({}, {"bench of what", "attention, matmul"});
+  refused({}, {"bench of what", "attention, matmul, step, strategies"});
   refused({"matmull"}, {"no 'matmull'", "did you mean 'matmul'?"});
   refused({"attention", "query_heads=3", "kv_heads=2"}, {"query_heads 3", "kv_heads 2"});
   for (const Key& key : AttentionKeys()) EXPECT_NE(Help().find(key.name), std::string::npos) << key.name;
