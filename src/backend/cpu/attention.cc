@@ -16,11 +16,13 @@ const AttentionKernels& AttentionKernelsFor(CpuTarget target, DType dtype) {
     case CpuTarget::kAvx2:
       return kAvx2Attention;
     case CpuTarget::kAvx512:
-    case CpuTarget::kAmx:
-    case CpuTarget::kAmxModel:
       return kAvx512Attention;
     case CpuTarget::kAvx512Bf16:
       return dtype == DType::kBFloat16 ? kAvx512Bf16Attention : kAvx512Attention;
+    case CpuTarget::kAmx:
+      return dtype == DType::kBFloat16 ? kAmxAttention : kAvx512Attention;
+    case CpuTarget::kAmxModel:
+      return dtype == DType::kBFloat16 ? kAmxModelAttention : kAvx512Attention;
   }
   CHECK(false);
   return kScalarAttention;

@@ -117,5 +117,7 @@ const AttentionKernels& AttentionKernelsFor(CpuTarget target, DType dtype);
 extern const AttentionKernels kScalarAttention, kAvx2Attention, kAvx512Attention;
 // bf16 alone, multiplied in pairs (attention_pairs_impl.h).
 extern const AttentionKernels kAvx512Bf16Attention;
+// bf16 alone, multiplied in tiles (attention_amx_impl.h).
+extern const AttentionKernels kAmxAttention, kAmxModelAttention;
 
 }  // namespace longspan::cpu

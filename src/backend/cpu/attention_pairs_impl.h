@@ -11,21 +11,17 @@
 // feed 24 instructions. Sums are f32 and restart from zero in each block.
 #pragma once
 
-#include "backend/cpu/attention_tile_impl.h"
+#include "backend/cpu/attention_words_impl.h"
 
 namespace longspan::cpu {
 namespace {
 
-using Words = __m512i;
-constexpr int kWords = 16;
-static_assert(kLanes == kWords && kTileColumns == kColumns && kColumns == kPanelKeys);
+static_assert(kTileColumns == kColumns && kColumns == kPanelKeys);
 
 LONGSPAN_INLINE int64_t PairsOf(int64_t n) { return (n + 1) / 2; }
 // Words of a row, whole vectors of them.
 LONGSPAN_INLINE int64_t RowWords(int64_t width) { return RoundUp(PairsOf(width), kWords); }
 
-LONGSPAN_INLINE Words LoadWords(const uint32_t* p) { return _mm512_load_si512(p); }
-LONGSPAN_INLINE void StoreWords(uint32_t* p, Words x) { _mm512_store_si512(p, x); }
 LONGSPAN_INLINE Words Broadcast(const uint32_t* p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
 LONGSPAN_INLINE Vec Dot(Words a, Words b, Vec c) {
   return _mm512_dpbf16_ps(c, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
@@ -66,22 +62,6 @@ LONGSPAN_INLINE void MultiplyAddAlongWidth(Vec (&c)[kStripRows][kVectors], const
 
 // ------------------------------------------------------------------------------------------------ packing
 
-// The first n of 32 numbers, then zeros; n may be any number.
-LONGSPAN_INLINE Words LoadPairs(const uint16_t* p, int64_t n) {
-  const uint32_t mask = n >= 2 * kWords ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
-  return _mm512_maskz_loadu_epi16(mask, p);
-}
-
-LONGSPAN_INLINE const uint16_t* RowOf(const ConstRows& x, int64_t row) {
-  return static_cast<const uint16_t*>(x.data) + row * x.stride;
-}
-
-// Rows of a head lie far apart in memory: asks for one that will soon be packed.
-LONGSPAN_INLINE void PrefetchRow(const ConstRows& x, int64_t row, int64_t width) {
-  for (int64_t i = 0; i < width; i += 2 * kWords) __builtin_prefetch(RowOf(x, row) + i);
-}
-constexpr int64_t kPrefetchRows = 16;  // ahead
-
 // A row of row panels of `rows` rows, for x of `full_width` numbers: its first `width`, then zeros; the bits
 // `flip` of each word inverted.
 LONGSPAN_INLINE void PackWords(const uint16_t* x, int64_t width, int64_t full_width, uint32_t flip,
@@ -89,46 +69,6 @@ LONGSPAN_INLINE void PackWords(const uint16_t* x, int64_t width, int64_t full_wi
   const Words bits = _mm512_set1_epi32(static_cast<int>(flip));
   for (int64_t i = 0; i < RowWords(full_width); i += kWords)
     StoreWords(panels + PanelOffset(i, rows), _mm512_xor_si512(LoadPairs(x + 2 * i, width - 2 * i), bits));
-}
-
-LONGSPAN_INLINE void ClearWords(int64_t n, uint32_t* to) {
-  for (int64_t i = 0; i < n; i += kWords) StoreWords(to + i, _mm512_setzero_si512());
-}
-
-// Words 2i of the result are x's numbers and words 2i + 1 are y's: (x0, y0), (x1, y1), … of the lower or
-// upper 16.
-LONGSPAN_INLINE Words InterleaveLow(Words x, Words y) {
-  alignas(64) static constexpr uint16_t kIndex[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
-                                                      37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
-                                                      11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-  return _mm512_permutex2var_epi16(x, _mm512_load_si512(kIndex), y);
-}
-LONGSPAN_INLINE Words InterleaveHigh(Words x, Words y) {
-  alignas(64) static constexpr uint16_t kIndex[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21,
-                                                      53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58,
-                                                      27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
-  return _mm512_permutex2var_epi16(x, _mm512_load_si512(kIndex), y);
-}
-
-// The first n of 32 numbers less those of `mean`, then zeros; n may be any number.
-LONGSPAN_INLINE Words LoadCentred(const uint16_t* p, const float* mean, int64_t n) {
-  const Words x = LoadPairs(p, n);
-  const uint32_t mask = n >= 2 * kWords ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
-  const Vec low =
-      reinterpret_cast<Vec>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(x)), 16));
-  const Vec high =
-      reinterpret_cast<Vec>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(x, 1)), 16));
-  return Narrow(Sub(low, _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), mean)),
-                Sub(high, _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> kWords), mean + kWords)));
-}
-
-// Whether n numbers hold neither a NaN nor an infinity.
-LONGSPAN_INLINE bool IsFinite(const uint16_t* p, int64_t n) {
-  __mmask32 others = 0;
-  for (int64_t i = 0; i < n; i += 2 * kWords)
-    others |= _mm512_cmpgt_epu16_mask(_mm512_slli_epi16(LoadPairs(p + i, n - i), 1),
-                                      _mm512_set1_epi16(static_cast<int16_t>(0xfeff)));
-  return others == 0;
 }
 
 // One row of words of row-pair panels of `pairs` rows, less `mean` if there is one. Rows of length 0 count as
@@ -164,35 +104,6 @@ uint64_t PackKeyPairs(const ConstRows& x, const KeyPanel& keys, const float* mea
                 panels + j / 2 * kColumns, pairs);
   }
   return not_finite;
-}
-
-// Element j of r[i] becomes element i of r[j].
-LONGSPAN_INLINE void TransposeWords(Words (&r)[16]) {
-  Words t[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 8; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-  }
 }
 
 // The panel's keys, then zeros, as width pairs: [RowWords(width)][64].
@@ -231,7 +142,6 @@ LONGSPAN_INLINE Vec Exp2ForBf16(Vec x) {
 // Scores are scale · q·k. The sign of the scale goes into the packed queries, exactly: the largest product is
 // then the largest score.
 LONGSPAN_INLINE uint32_t SignFlip(float scale) { return scale < 0 ? 0x80008000u : 0; }
-LONGSPAN_INLINE float Magnitude(float x) { return x < 0 ? -x : x; }
 
 }  // namespace
 }  // namespace longspan::cpu

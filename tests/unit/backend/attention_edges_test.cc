@@ -147,9 +147,12 @@ TEST(Attention, MaximumThatGrowsLate) {
           plan.key_spans = Deal(Zigzag(700), calls);
           const Result got = Compute(p, plan);
           ExpectNear("out", got.out, e.forward.out, is_bf16 ? 5e-3 : 1e-5);
-          ExpectNear("lse", got.lse, e.forward.lse, 1e-6);
+          // On tiles the largest weight is not exactly 1, and weights are cut to bf16 in the backward pass.
+          const bool on_tiles = is_bf16 && target >= CpuTarget::kAmx;
+          ExpectNear("lse", got.lse, e.forward.lse, on_tiles ? 3e-6 : 1e-6);
           // The weights in the backward pass carry the rounding of lse.
-          const double tolerance = (is_bf16 ? 5e-3 : 2e-5) + 350 * static_cast<double>(step) * 0x1p-22;
+          const double rounding = on_tiles ? 8e-3 : is_bf16 ? 5e-3 : 2e-5;
+          const double tolerance = rounding + 350 * static_cast<double>(step) * 0x1p-22;
           ExpectNear("dv", got.dv, e.gradients.dv, tolerance);
           ExpectNear("dk", got.dk, e.gradients.dk, 10 * tolerance);
           for (const float x : got.dq) ASSERT_TRUE(std::isfinite(x));

@@ -394,7 +394,7 @@ inline void ExpectNearOverall(const char* what, const Floats& got, const std::ve
 
 // Whether weights and their gradients are rounded to bf16 before they meet a product.
 inline bool RoundsWeights(const Problem& p, const Plan& plan) {
-  return p.dtype == DType::kBFloat16 && plan.target == CpuTarget::kAvx512Bf16;
+  return p.dtype == DType::kBFloat16 && plan.target > CpuTarget::kAvx512;
 }
 
 inline void ExpectMatches(const Problem& p, Plan plan, const Expected& e) {

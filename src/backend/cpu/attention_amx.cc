@@ -1,0 +1,17 @@
+// bf16 attention on Intel AMX. The target's vectors and tiles come first.
+// clang-format off
+#include "backend/cpu/attention_vector_avx512.h"
+#include "backend/cpu/tile_amx.h"
+#include "backend/cpu/attention_amx_forward_impl.h"
+#include "backend/cpu/attention_amx_backward_impl.h"
+#include "backend/cpu/attention_delta_impl.h"
+// clang-format on
+
+namespace longspan::cpu {
+
+const AttentionKernels kAmxAttention = {
+    kForwardBlock, kBackwardBlock, PanelFloats,           ForwardScratchFloats, PackPanel,       ForwardBegin,
+    ForwardKeys,   ForwardEnd,     BackwardScratchFloats, BackwardBegin,        BackwardQueries, BackwardDq,
+    BackwardEnd,   Delta};
+
+}  // namespace longspan::cpu

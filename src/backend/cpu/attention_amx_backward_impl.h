@@ -1,0 +1,373 @@
+// The backward kernels on tiles. See attention_amx_impl.h.
+//
+// A key block keeps its packed keys, values and their gradients (f32) in scratch memory while query blocks
+// pass. They meet in square blocks of kSide units. For each unit of 32 keys × 32 queries that is not empty:
+// Sᵀ = K·Qᵀ and dPᵀ = V·dOᵀ − Δ, whose sums start at −Δ; then Pᵀ = 2^(factor·Sᵀ − lse) and dSᵀ = Pᵀ ∘ dPᵀ,
+// under a soft cap times its derivative. Both come out as left operands for dV += Pᵀ·dO and dK += dSᵀ·Q; dSᵀ
+// is stored once more as a right one for dQᵀ += Kᵀ·dSᵀ, which is transposed when it is added to dq. The scale
+// of dK and dQ is applied to the f32 sums.
+//
+// Weights are cut to bf16, not rounded: what that takes from them on average is in the coefficients of 2^x.
+#pragma once
+
+#include "backend/cpu/attention_amx_impl.h"
+
+namespace longspan::cpu {
+namespace {
+
+constexpr int kSide = 8;
+constexpr BlockSize kBackwardBlock = {kSide * kUnit, 2 * kSide / kPanelUnits, kUnit};
+constexpr int kKeyUnits = kBackwardBlock.panels * kPanelUnits;
+constexpr int64_t kWeightWords = kSide * kSide * kPairWords;
+
+struct BackwardScratch {
+  int64_t width_units, value_units;
+  // Left: [key unit][unit of columns][pair].
+  uint32_t *k, *v;
+  uint32_t* k_transposed;  // [square][unit of columns][key unit][pair], left: of Kᵀ
+  float *dk, *dv;          // [key unit][unit of columns][32][32]; dk lacks the scale
+  // Right transposed: [query unit][unit of columns][pair].
+  uint32_t *q, *dout;
+  uint32_t *q_rows, *dout_rows;  // [unit of columns][query unit][pair], right
+  float* dq;                     // [query unit][unit of columns][32 columns][32 queries], without the scale
+  // Of a square, left: [key unit][query unit][pair]; ds_right: [query unit][key unit][pair], right.
+  uint32_t *p, *ds, *ds_right;
+  float *scores, *dp;   // [32 keys][32 queries]
+  float *bias, *delta;  // [query], −lse in binades and −Δ
+
+  BackwardScratch(const BackwardHead& head, float* scratch)
+      : width_units(UnitsOf(head.width)), value_units(UnitsOf(head.value_width)) {
+    auto* words = reinterpret_cast<uint32_t*>(scratch);
+    const auto take = [&](int64_t n) {
+      uint32_t* const taken = words;
+      words += n;
+      return taken;
+    };
+    k = take(kKeyUnits * width_units * kPairWords);
+    v = take(kKeyUnits * value_units * kPairWords);
+    k_transposed = take(kKeyUnits * width_units * kPairWords);
+    dk = reinterpret_cast<float*>(take(kKeyUnits * width_units * kSumFloats));
+    dv = reinterpret_cast<float*>(take(kKeyUnits * value_units * kSumFloats));
+    q = take(kSide * width_units * kPairWords);
+    dout = take(kSide * value_units * kPairWords);
+    q_rows = take(kSide * width_units * kPairWords);
+    dout_rows = take(kSide * value_units * kPairWords);
+    dq = reinterpret_cast<float*>(take(kSide * width_units * kSumFloats));
+    p = take(kWeightWords);
+    ds = take(kWeightWords);
+    ds_right = take(kWeightWords);
+    scores = reinterpret_cast<float*>(take(kSumFloats));
+    dp = reinterpret_cast<float*>(take(kSumFloats));
+    bias = reinterpret_cast<float*>(take(kBackwardBlock.rows));
+    delta = reinterpret_cast<float*>(take(kBackwardBlock.rows));
+  }
+};
+
+int64_t BackwardScratchFloats(int64_t width, int64_t value_width) {
+  const int64_t width_units = UnitsOf(width), value_units = UnitsOf(value_width);
+  return kKeyUnits *
+             ((2 * width_units + value_units) * kPairWords + (width_units + value_units) * kSumFloats) +
+         kSide * (2 * (width_units + value_units) * kPairWords + width_units * kSumFloats) +
+         3 * kWeightWords + 2 * kSumFloats + 2 * kBackwardBlock.rows;
+}
+
+// ------------------------------------------------------------------------------------------------ packing
+
+void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
+  const FlushDenormals flush;
+  const BackwardScratch s(head, scratch);
+  for (int unit = 0; unit < num_panels * kPanelUnits; ++unit) {
+    const KeyPanel& panel = keys[unit / kPanelUnits];
+    UnitRows k, v;
+    FindKeys(head.k, panel, unit % kPanelUnits, head.width, &k);
+    FindKeys(head.v, panel, unit % kPanelUnits, head.value_width, &v);
+    uint32_t* const k_left = s.k + unit * s.width_units * kPairWords;
+    PackLeft(k, head.width, 0, k_left);
+    uint32_t dropped = DropNotFinite(&k) | DropNotFinite(&v);
+    for (; dropped != 0; dropped &= dropped - 1) SpoilLeft(k_left, LowestBit(dropped));
+    PackLeft(v, head.value_width, 0, s.v + unit * s.value_units * kPairWords);
+    uint32_t* const transposed =
+        s.k_transposed + unit / kSide * kSide * s.width_units * kPairWords + unit % kSide * kPairWords;
+    PackRight(k, head.key_mean, head.width, kSide * kPairWords, transposed);
+    for (int64_t column = 0; column < s.width_units; ++column) {
+      uint32_t* const pair = transposed + column * kSide * kPairWords;
+      TransposeTile(pair);
+      TransposeTile(pair + kTileWords);
+    }
+  }
+  ClearFloats(num_panels * kPanelUnits * s.width_units * kSumFloats, s.dk);
+  ClearFloats(num_panels * kPanelUnits * s.value_units * kSumFloats, s.dv);
+}
+
+// Units [begin, end) of the block. Rows that don't exist or see nothing are zeros and have weights of
+// 2^(0 − ∞) = 0.
+void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t begin, int64_t end,
+                 const BackwardScratch& s) {
+  for (int64_t unit = begin; unit < end; ++unit) {
+    UnitRows q, dout;
+    uint32_t spoilt = 0;
+    for (int64_t r = 0; r < kUnit; ++r) {
+      const int64_t index = unit * kUnit + r;
+      const int64_t row = index < queries.num_rows ? queries.rows[index] : -1;
+      const int64_t later = queries.rows[Least(index + kPrefetchRows, queries.num_rows - 1)];
+      PrefetchRow(head.q, later, head.width);
+      PrefetchRow(head.dout, later, head.value_width);
+      const float lse = row < 0 ? kNegativeInfinity : head.lse.data[row * head.lse.stride];
+      const bool is_empty = lse == kNegativeInfinity;
+      float bias = is_empty ? kNegativeInfinity : -lse * kLog2E;
+      float delta = is_empty ? 0 : -head.delta.data[row * head.delta.stride];
+      q.data[r] = RowOf(head.q, is_empty ? 0 : row);
+      dout.data[r] = RowOf(head.dout, is_empty ? 0 : row);
+      // Weights of 0 meet these rows: the keys that one which is not finite sees shall know it, others not.
+      const bool is_good = !is_empty && IsFinite(q.data[r], head.width) &&
+                           IsFinite(dout.data[r], head.value_width) && (delta - delta) + (bias - bias) == 0;
+      if (!is_empty && !is_good) {
+        spoilt |= 1u << r;
+        bias = delta = 0;
+      }
+      q.widths[r] = is_good ? head.width : 0;
+      dout.widths[r] = is_good ? head.value_width : 0;
+      s.bias[index] = bias;
+      s.delta[index] = delta;
+    }
+    uint32_t* const q_right = s.q + unit * s.width_units * kPairWords;
+    PackRightTransposed(q, head.width, q_right);
+    for (; spoilt != 0; spoilt &= spoilt - 1) SpoilRightTransposed(q_right, LowestBit(spoilt));
+    PackRightTransposed(dout, head.value_width, s.dout + unit * s.value_units * kPairWords);
+    PackRight(q, nullptr, head.width, kSide * kPairWords, s.q_rows + unit * kPairWords);
+    PackRight(dout, nullptr, head.value_width, kSide * kPairWords, s.dout_rows + unit * kPairWords);
+  }
+}
+
+// ---------------------------------------------------------------------------------------- weights of a unit
+
+// Scores become soft_cap · tanh(scale · score / soft_cap); dp is multiplied by the derivative of that.
+__attribute__((noinline)) void CapUnit(float scale, float soft_cap, float* scores, float* dp) {
+  for (int64_t i = 0; i < kSumFloats; i += kLanes) {
+    const Vec t = Tanh(Mul(Load(scores + i), Set(scale / soft_cap)));
+    Store(scores + i, Mul(t, Set(soft_cap)));
+    Store(dp + i, Mul(Load(dp + i), Sub(Set(1), Mul(t, t))));
+  }
+}
+
+// Scores that their query doesn't see become `hidden`. `rows` are the queries' words.
+__attribute__((noinline)) void HideUnit(const uint64_t* rows, int shift, float hidden, float* scores) {
+  alignas(64) uint32_t bits[kUnit];
+  for (int64_t r = 0; r < kUnit; ++r) bits[r] = static_cast<uint32_t>(rows[r] >> shift);
+  const Words left = LoadWords(bits), right = LoadWords(bits + kLanes);
+  for (int64_t key = 0; key < kUnit; ++key) {
+    const Words bit = _mm512_set1_epi32(static_cast<int>(1u << key));
+    float* const row = scores + key * kSumRow;
+    Store(row, Select(_mm512_test_epi32_mask(left, bit), Load(row), Set(hidden)));
+    Store(row + kLanes, Select(_mm512_test_epi32_mask(right, bit), Load(row + kLanes), Set(hidden)));
+  }
+}
+
+// 2^y, times what cutting to bf16 takes away on average: 2^−8 of a number's power of two, relative to numbers
+// whose logarithms are spread evenly. Relative error 8e-5.
+LONGSPAN_INLINE Vec CutWeight(Vec y) {
+  constexpr float kCut = 1.0027076f;
+  const Vec f = Fraction(y);
+  Vec p = Fma(Set(0.07802452147f * kCut), f, Set(0.2260671556f * kCut));
+  p = Fma(p, f, Set(0.6958335638f * kCut));
+  p = Fma(p, f, Set(0.9999251962f * kCut));
+  return ScaleByFloor(p, y);
+}
+
+// Pᵀ and dSᵀ of a unit: left pairs, and dSᵀ as a right one.
+void WeightUnit(const float* scores, const float* dp, float factor, const float* bias, uint32_t* p,
+                uint32_t* ds, uint32_t* ds_right) {
+  const Vec f = Set(factor);
+  for (int64_t key = 0; key < kTileRows; ++key) {
+    Words weight[2][2], gradient[2][2];  // [key, key + 16][queries 0 …, 16 …]
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < 2; ++i) {
+#pragma GCC unroll 2
+      for (int64_t j = 0; j < 2; ++j) {
+        const int64_t at = (key + i * kTileRows) * kSumRow + j * kLanes;
+        const Vec w = CutWeight(Fma(Load(scores + at), f, Load(bias + j * kLanes)));
+        weight[i][j] = _mm512_castps_si512(w);
+        gradient[i][j] = _mm512_castps_si512(Mul(w, Load(dp + at)));
+      }
+      StoreWords(p + (key + i * kTileRows) * kWords, PackUpperHalves(weight[i][0], weight[i][1]));
+      StoreWords(ds + (key + i * kTileRows) * kWords, PackUpperHalves(gradient[i][0], gradient[i][1]));
+    }
+#pragma GCC unroll 2
+    for (int64_t j = 0; j < 2; ++j)
+      StoreWords(ds_right + j * kTileWords + key * kWords, PackUpperHalves(gradient[0][j], gradient[1][j]));
+  }
+}
+
+// ------------------------------------------------------------------------------------------------- squares
+
+// Which units of a square are seen: by key unit the bits of query units, and the reverse.
+struct SquareView {
+  uint32_t by_key[kSide] = {}, by_query[kSide] = {};
+
+  SquareView(const TileMask* tiles, int num_panels, int64_t first_key_unit, int64_t num_queries) {
+    for (int k = 0; k < kSide && first_key_unit + k < num_panels * kPanelUnits; ++k) {
+      const int64_t panel = (first_key_unit + k) / kPanelUnits,
+                    shift = (first_key_unit + k) % kPanelUnits * kUnit;
+      for (int q = 0; q < num_queries; ++q) {
+        if ((tiles[q * num_panels + panel].any >> shift & 0xffffffffu) == 0) continue;
+        by_key[k] |= 1u << q;
+        by_query[q] |= 1u << k;
+      }
+    }
+  }
+};
+
+// From the first to the last unit that is seen.
+struct UnitRange {
+  int begin = 0, end = 0;
+  LONGSPAN_INLINE explicit UnitRange(uint32_t seen) {
+    if (seen != 0) {
+      begin = LowestBit(seen);
+      end = EndBit(seen);
+    }
+  }
+  LONGSPAN_INLINE bool Contains(int i) const { return begin <= i && i < end; }
+};
+
+void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const SquareView& view,
+                  int64_t first_key_unit, const TileMask* tiles, int num_panels) {
+  const float factor = FactorOf(head.scale, head.soft_cap);
+  // Where 2^(factor · score + bias) is 0.
+  const float hidden = factor < 0 ? -kNegativeInfinity : kNegativeInfinity;
+  for (int k = 0; k < kSide; ++k) {
+    for (int q = 0; q < kSide; ++q) {
+      uint32_t* const p = s.p + (k * kSide + q) * kPairWords;
+      uint32_t* const ds = s.ds + (k * kSide + q) * kPairWords;
+      uint32_t* const ds_right = s.ds_right + (q * kSide + k) * kPairWords;
+      if ((view.by_key[k] >> q & 1) == 0) {
+        // Zeros, if a product goes over it.
+        if (UnitRange(view.by_key[k]).Contains(q)) {
+          ClearWords(kPairWords, p);
+          ClearWords(kPairWords, ds);
+        }
+        if (UnitRange(view.by_query[q]).Contains(k)) ClearWords(kPairWords, ds_right);
+        continue;
+      }
+      const int64_t key_unit = first_key_unit + k;
+      Multiply<true>(
+          s.width_units, [&](int64_t i) { return s.k + (key_unit * s.width_units + i) * kPairWords; },
+          [&](int64_t i) { return s.q + (q * s.width_units + i) * kPairWords; }, s.scores);
+      for (int64_t r = 0; r < kUnit; ++r)
+        for (int64_t j = 0; j < kUnit; j += kLanes)
+          Store(s.dp + r * kSumRow + j, Load(s.delta + q * kUnit + j));
+      Multiply<false>(
+          s.value_units, [&](int64_t i) { return s.v + (key_unit * s.value_units + i) * kPairWords; },
+          [&](int64_t i) { return s.dout + (q * s.value_units + i) * kPairWords; }, s.dp);
+      if (head.soft_cap != 0) CapUnit(head.scale, head.soft_cap, s.scores, s.dp);
+      const TileMask& tile = tiles[q * num_panels + key_unit / kPanelUnits];
+      if (tile.rows != nullptr)
+        HideUnit(tile.rows, static_cast<int>(key_unit % kPanelUnits) * kUnit, hidden, s.scores);
+      WeightUnit(s.scores, s.dp, factor, s.bias + q * kUnit, p, ds, ds_right);
+    }
+  }
+}
+
+// dV += Pᵀ·dO, dK += dSᵀ·Q, dQᵀ += Kᵀ·dSᵀ. `fresh`: the queries whose dQᵀ is still to be started.
+void MultiplySquare(const BackwardScratch& s, const SquareView& view, int64_t first_key_unit,
+                    uint32_t fresh) {
+  for (int k = 0; k < kSide; ++k) {
+    const UnitRange queries(view.by_key[k]);
+    const int64_t row = k * kSide + queries.begin, n = queries.end - queries.begin;
+    if (n == 0) continue;
+    const auto add = [&](const uint32_t* weights, const uint32_t* x, int64_t column, float* to) {
+      Multiply<false>(
+          n, [&](int64_t i) { return weights + (row + i) * kPairWords; },
+          [&](int64_t i) { return x + (column * kSide + queries.begin + i) * kPairWords; }, to);
+    };
+    for (int64_t column = 0; column < s.value_units; ++column)
+      add(s.p, s.dout_rows, column, s.dv + ((first_key_unit + k) * s.value_units + column) * kSumFloats);
+    for (int64_t column = 0; column < s.width_units; ++column)
+      add(s.ds, s.q_rows, column, s.dk + ((first_key_unit + k) * s.width_units + column) * kSumFloats);
+  }
+  const uint32_t* const transposed = s.k_transposed + first_key_unit * s.width_units * kPairWords;
+  for (int64_t column = 0; column < s.width_units; ++column) {
+    for (int q = 0; q < kSide; ++q) {
+      const UnitRange keys(view.by_query[q]);
+      const auto left = [&](int64_t i) {
+        return transposed + (column * kSide + keys.begin + i) * kPairWords;
+      };
+      const auto right = [&](int64_t i) { return s.ds_right + (q * kSide + keys.begin + i) * kPairWords; };
+      float* const to = s.dq + (q * s.width_units + column) * kSumFloats;
+      const int64_t n = keys.end - keys.begin;
+      if (n == 0) continue;
+      if ((fresh >> q & 1) != 0) {
+        Multiply<true>(n, left, right, to);
+      } else {
+        Multiply<false>(n, left, right, to);
+      }
+    }
+  }
+}
+
+void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int num_panels,
+                     const TileMask* tiles, float* scratch) {
+  const FlushDenormals flush;
+  const TilesInUse in_use;
+  const BackwardScratch s(head, scratch);
+  const int64_t num_units = UnitsOf(queries.num_rows);
+  PackQueries(head, queries, 0, num_units, s);
+  uint32_t fresh = ~0u;
+  for (int64_t key_unit = 0; key_unit < num_panels * kPanelUnits; key_unit += kSide) {
+    const SquareView view(tiles, num_panels, key_unit, num_units);
+    WeightSquare(head, s, view, key_unit, tiles, num_panels);
+    MultiplySquare(s, view, key_unit, fresh);
+    for (int q = 0; q < kSide; ++q)
+      if (view.by_query[q] != 0) fresh &= ~(1u << q);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ results
+
+void BackwardDq(const BackwardHead& head, const QueryBlock& queries, int num_panels, const TileMask* tiles,
+                float* scratch) {
+  const FlushDenormals flush;
+  const BackwardScratch s(head, scratch);
+  const Vec scale = Set(head.scale);
+  for (int64_t first = 0; first < queries.num_rows; first += kTileRows) {
+    const int64_t unit = first / kUnit, rows = Least(kTileRows, queries.num_rows - first);
+    uint64_t any = 0;
+    for (int panel = 0; panel < num_panels; ++panel) any |= tiles[unit * num_panels + panel].any;
+    if (any == 0) continue;
+    for (int64_t column = 0; column < head.width; column += kLanes) {
+      const float* from = s.dq + (unit * s.width_units + column / kUnit) * kSumFloats +
+                          column % kUnit * kSumRow + first % kUnit;
+      Words block[kTileRows];
+#pragma GCC unroll 16
+      for (int i = 0; i < kTileRows; ++i) block[i] = _mm512_castps_si512(Load(from + i * kSumRow));
+      TransposeWords(block);
+      for (int64_t r = 0; r < rows; ++r)
+        AddTo(head.dq.data + queries.rows[first + r] * head.dq.stride + column,
+              Mul(_mm512_castsi512_ps(block[r]), scale), head.width - column);
+    }
+  }
+}
+
+// The keys' rows of `to` += factor · those of `gradients`.
+void AddGradients(const float* gradients, int64_t units, const KeyPanel& keys, int64_t width, float factor,
+                  const FloatRows& to) {
+  for (int64_t j = 0; j < keys.count; ++j) {
+    const float* row = gradients + j / kUnit * units * kSumFloats + j % kUnit * kSumRow;
+    for (int64_t column = 0; column < width; column += kLanes)
+      AddTo(to.data + (keys.row + j) * to.stride + column,
+            Mul(Load(row + column / kUnit * kSumFloats + column % kUnit), Set(factor)), width - column);
+  }
+}
+
+void BackwardEnd(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
+  const FlushDenormals flush;
+  const BackwardScratch s(head, scratch);
+  for (int p = 0; p < num_panels; ++p) {
+    const int64_t dk_at = p * kPanelUnits * s.width_units * kSumFloats;
+    const int64_t dv_at = p * kPanelUnits * s.value_units * kSumFloats;
+    AddGradients(s.dk + dk_at, s.width_units, keys[p], head.width, head.scale, head.dk);
+    AddGradients(s.dv + dv_at, s.value_units, keys[p], head.value_width, 1, head.dv);
+  }
+}
+
+}  // namespace
+}  // namespace longspan::cpu
