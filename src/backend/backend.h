@@ -44,11 +44,11 @@ struct AttentionCall {
   float soft_cap = 0;                  // c > 0: c · tanh(scale · q·k / c) instead; 0: no cap
   // (H) f32, or null: a learned logit per query head that joins the softmax of its rows once, in the call
   // with `last`, without a value of its own. Rows that see no key stay as without it. lse includes it.
-  Tensor sinks;
+  Tensor sinks = {};
   // (K, D) f32, or null; read by the backward pass alone, not with a soft cap or sinks. Any constant of a KV
   // head, the same in all calls of a row set: dq = Σ dS · (k − key_mean), equal as Σ dS = 0, and more exact
   // where keys have a common offset (docs/numerics.md).
-  Tensor key_mean;
+  Tensor key_mean = {};
 };
 
 // The online softmax between two calls (the hops of a ring): unnormalised output, maximum and sum of each

@@ -1,6 +1,7 @@
 // all_gather: every rank gathers all keys and values and attends once; backward gathers again, and each
 // rank's share of dK and dV goes to its owner, which sums in f32.
 #include "parallel/accumulator.h"
+#include "parallel/key_mean.h"
 #include "parallel/strategy.h"
 
 namespace longspan {
@@ -30,8 +31,9 @@ class AllGather final : public AttentionStrategy {
     const Tensor all_dv = Whole(backend, "all_gather.all_dv", dv_sum.sum());
     backend.Zero(all_dk);
     backend.Zero(all_dv);
-    backend.AttentionBackward(Call(shards, key_spans), q, all_k, all_v, dout, lse, delta, dq_sum.sum(),
-                              all_dk, all_dv);
+    AttentionCall call = Call(shards, key_spans);
+    call.key_mean = KeyMean(backend, comm_, shards, k);
+    backend.AttentionBackward(call, q, all_k, all_v, dout, lse, delta, dq_sum.sum(), all_dk, all_dv);
     if (comm_.size() > 1) {
       const Event dk_done = comm_.ReduceScatter(all_dk, dk_sum.sum());
       const Event dv_done = comm_.ReduceScatter(all_dv, dv_sum.sum());
@@ -50,7 +52,9 @@ class AllGather final : public AttentionStrategy {
             .query_spans = shards.spans[static_cast<size_t>(comm_.rank())],
             .key_spans = key_spans,
             .kv_of = shards.kv_of,
-            .scale = shards.scale};
+            .scale = shards.scale,
+            .soft_cap = shards.soft_cap,
+            .sinks = shards.sinks};
   }
 
   // Scratch for all ranks' rows of `mine` (t, heads, width), in rank order; `mine` itself where there is one

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "parallel/accumulator.h"
+#include "parallel/key_mean.h"
 #include "parallel/strategy.h"
 
 namespace longspan {
@@ -65,6 +66,7 @@ class Ring final : public AttentionStrategy {
     KvBlock block = {k, v};
     const std::array<KvBlock, 2> buffers = AllocatePair(backend, "ring.kv", block, k.dtype());
     const std::array<KvBlock, 2> gradients = AllocatePair(backend, "ring.dkv", own, DType::kFloat32);
+    const Tensor key_mean = KeyMean(backend, comm_, shards, k);  // the same at every hop
     KvBlock arriving;
     if (hops_ > 1) arriving = AllocateBlock(backend, "ring.dkv", own, DType::kFloat32);
 
@@ -79,8 +81,10 @@ class Ring final : public AttentionStrategy {
         backend.Zero(gradient.k);
         backend.Zero(gradient.v);
       }
-      backend.AttentionBackward(Call(shards, hop), q, block.k, block.v, dout, lse, delta, dq_sum.sum(),
-                                gradient.k, gradient.v);
+      AttentionCall call = Call(shards, hop);
+      call.key_mean = key_mean;
+      backend.AttentionBackward(call, q, block.k, block.v, dout, lse, delta, dq_sum.sum(), gradient.k,
+                                gradient.v);
       Finish(backend, passing);
       if (hop > 1) {
         Finish(backend, gradient_passing);
@@ -107,7 +111,9 @@ class Ring final : public AttentionStrategy {
             .query_spans = shards.spans[static_cast<size_t>(comm_.rank())],
             .key_spans = shards.spans[static_cast<size_t>(owner)],
             .kv_of = shards.kv_of,
-            .scale = shards.scale};
+            .scale = shards.scale,
+            .soft_cap = shards.soft_cap,
+            .sinks = shards.sinks};
   }
 
   // Two blocks that the hops use in turn, as one is computed while the other travels; a ring of two ranks

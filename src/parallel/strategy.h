@@ -22,7 +22,8 @@ struct SequenceShards {
   const Mask* mask = nullptr;
   std::span<const std::vector<Range>> spans;  // one list per rank of the communicator
   std::span<const int32_t> kv_of;             // (H) KV head of each local query head
-  float scale = 1;
+  float scale = 1, soft_cap = 0;              // as in AttentionCall
+  Tensor sinks = {};                          // as in AttentionCall: of the local query heads
 };
 
 class AttentionStrategy {
@@ -32,7 +33,8 @@ class AttentionStrategy {
   // q (t, H, D), k (t, K, D), v (t, K, E) of one dtype → out (t, H, E) of it, lse (t, H) f32.
   virtual void Forward(Backend& backend, const SequenceShards& shards, Tensor q, Tensor k, Tensor v,
                        Tensor out, Tensor lse) = 0;
-  // From dout, lse and delta = rowsum(out ∘ dout) writes dq, dk, dv, each f32 or of q's dtype.
+  // From dout, lse and delta = rowsum(out ∘ dout) writes dq, dk, dv, each f32 or of q's dtype. (The sinks'
+  // gradient follows from lse and delta alone: Backend::AttentionSinksBackward, then a sum over the ranks.)
   virtual void Backward(Backend& backend, const SequenceShards& shards, Tensor q, Tensor k, Tensor v,
                         Tensor dout, Tensor lse, Tensor delta, Tensor dq, Tensor dk, Tensor dv) = 0;
 };

@@ -196,6 +196,7 @@ class Usp final : public AttentionStrategy {
     const auto size = static_cast<size_t>(ulysses_.size());
     CHECK(shards.spans.size() == size * static_cast<size_t>(num_ring_));
     std::vector<HeadShare> shares = DealHeads(shards.kv_of, ulysses_.size());
+    const Range mine = shares[static_cast<size_t>(ulysses_.rank())].query_heads;
     std::vector<Range> query_heads, kv_heads;
     for (const HeadShare& share : shares) {
       query_heads.push_back(share.query_heads);
@@ -208,8 +209,12 @@ class Usp final : public AttentionStrategy {
                 .inner = {}};
     for (size_t r = 0; r < static_cast<size_t>(num_ring_); ++r)
       dealt.ring_spans.push_back(JoinSpans(shards.spans.subspan(r * size, size)));
-    dealt.inner = {
-        .mask = shards.mask, .spans = dealt.ring_spans, .kv_of = dealt.kv_of, .scale = shards.scale};
+    dealt.inner = {.mask = shards.mask,
+                   .spans = dealt.ring_spans,
+                   .kv_of = dealt.kv_of,
+                   .scale = shards.scale,
+                   .soft_cap = shards.soft_cap,
+                   .sinks = shards.sinks.IsNull() ? Tensor() : shards.sinks.Rows(mine.begin, mine.end)};
     return dealt;
   }
 

@@ -69,7 +69,11 @@ inline Problem MakeProblem(std::string name, const MaskSpec& mask, const Documen
             .length = length,
             .shape = shape,
             .dtype = dtype,
-            .gradient_dtype = gradient_dtype};
+            .gradient_dtype = gradient_dtype,
+            .q = {},
+            .k = {},
+            .v = {},
+            .dout = {}};
   std::mt19937_64 random(17);
   p.q = RandomValues(length * shape.heads * shape.width, dtype, random);
   p.k = RandomValues(length * shape.kv_heads * shape.width, dtype, random);
@@ -142,8 +146,13 @@ class RankRun {
     std::vector<std::vector<Range>> spans;
     for (int rank = 0; rank < placement_.ranks(); ++rank) spans.push_back(layout.spans(rank));
     const std::vector<int32_t> kv_of = p.kv_of();
-    const SequenceShards shards = {
-        .mask = &mask, .spans = spans, .kv_of = kv_of, .scale = static_cast<float>(p.scale())};
+    const Tensor sinks = PerHead(p.sinks);
+    const SequenceShards shards = {.mask = &mask,
+                                   .spans = spans,
+                                   .kv_of = kv_of,
+                                   .scale = static_cast<float>(p.scale()),
+                                   .soft_cap = p.soft_cap,
+                                   .sinks = sinks};
     mine_ = spans[static_cast<size_t>(mesh_.context->rank())];
     length_ = p.length;
     const int64_t t = layout.rows_per_rank();
@@ -160,7 +169,14 @@ class RankRun {
     strategy_->Forward(*backend_, shards, q, k, v, out, lse);
     backend_->AttentionDelta(out, dout, delta);
     strategy_->Backward(*backend_, shards, q, k, v, dout, lse, delta, dq, dk, dv);
+    const Tensor dsinks = PerHead(std::vector<float>(p.sinks.size()));
+    if (!dsinks.IsNull()) {
+      backend_->AttentionSinksBackward(sinks, lse, delta, dsinks);
+      mesh_.context->AllReduceSum(dsinks);
+    }
     if (whole != nullptr) {
+      if (!dsinks.IsNull() && mesh_.context->rank() == 0)
+        whole->dsinks.assign(dsinks.data<float>(), dsinks.data<float>() + heads);
       Output(out, whole->out);
       Output(lse, whole->lse);
       Output(dq, whole->dq);
@@ -175,6 +191,14 @@ class RankRun {
  private:
   Tensor New(DType dtype, std::initializer_list<int64_t> shape) {
     return backend_->arena().Allocate("test.tensor", dtype, shape);
+  }
+
+  // (H) f32 of these values; no tensor for none.
+  Tensor PerHead(const std::vector<float>& values) {
+    if (values.empty()) return {};
+    const Tensor x = New(DType::kFloat32, {static_cast<int64_t>(values.size())});
+    if (!backend_->dry()) std::ranges::copy(values, x.data<float>());
+    return x;
   }
 
   // My rows of `whole`; those past the sequence's end hold a number that would show.
@@ -232,8 +256,12 @@ inline std::vector<Results<float>> RunAll(const Placement& placement,
                                 std::numeric_limits<float>::quiet_NaN());
     };
     const HeadShape& s = p->shape;
-    results.push_back({nan(s.heads * s.value_width), nan(s.heads), nan(s.heads * s.width),
-                       nan(s.kv_heads * s.width), nan(s.kv_heads * s.value_width)});
+    results.push_back({nan(s.heads * s.value_width),
+                       nan(s.heads),
+                       nan(s.heads * s.width),
+                       nan(s.kv_heads * s.width),
+                       nan(s.kv_heads * s.value_width),
+                       {}});
   }
   RunThreadRanks(placement.ranks(), [&](Comm& world) {
     RankRun rank(placement, world, MakeCpuBackend(1));
@@ -278,7 +306,7 @@ inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 inline bool SameBits(const Results<float>& a, const Results<float>& b) {
   return SameBits(a.out, b.out) && SameBits(a.lse, b.lse) && SameBits(a.dq, b.dq) && SameBits(a.dk, b.dk) &&
-         SameBits(a.dv, b.dv);
+         SameBits(a.dv, b.dv) && SameBits(a.dsinks, b.dsinks);
 }
 
 // Rows [begin, end) of a whole (T, ·) array.
@@ -297,6 +325,7 @@ inline void ExpectResults(const Results<float>& got, const Results<double>& want
   ExpectNear("dq", got.dq, want.dq, f32 ? 5e-6 : 1e-2);
   ExpectNear("dk", got.dk, want.dk, f32 ? 5e-6 : 1e-2);
   ExpectNear("dv", got.dv, want.dv, f32 ? 5e-6 : 1e-2);
+  ExpectNear("dsinks", got.dsinks, want.dsinks, f32 ? 5e-6 : 1e-2);
   for (int64_t row = 0; row < p.length; ++row) {
     if (std::ranges::any_of(p.documents, [&](Range d) { return d.begin <= row && row < d.end; })) continue;
     for (const auto part :

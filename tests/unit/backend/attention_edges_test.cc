@@ -281,9 +281,7 @@ TEST(Attention, LastDocumentOfHalfAMillionTokensEqualsItAlone) {
                               .query_spans = query_spans,
                               .key_spans = key_spans,
                               .kv_of = p.kv_of,
-                              .scale = p.scale,
-                              .sinks = {},
-                              .key_mean = {}};
+                              .scale = p.scale};
   {
     const Untouched workspace(DType::kByte, {AttentionForwardWorkspace(call, *q, *k, *v, target, kFew)});
     AttentionForward(call, *q, *k, *v, true, true, {}, *out, *lse, *workspace, target, kFew);

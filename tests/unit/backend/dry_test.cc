@@ -71,8 +71,7 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
                            .kv_of = kv_of,
                            .scale = 0.5f,
                            .soft_cap = 3,
-                           .sinks = sinks,
-                           .key_mean = {}};
+                           .sinks = sinks};
   const Tensor lse = make(f32, {tokens, kHeads}), delta = make(f32, {tokens, kHeads});
   const AttentionState state{make(f32, {tokens, kHeads, kHeadWidth}), make(f32, {tokens, kHeads}),
                              make(f32, {tokens, kHeads})};
