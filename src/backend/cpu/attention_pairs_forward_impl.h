@@ -1,10 +1,9 @@
 // The forward kernels on pairs of bf16. See attention_pairs_impl.h.
 //
 // For each strip: the products q·k of all its tiles into a strip buffer, masked to −∞; one new maximum per
-// row and key block; the weights, rounded to bf16, over their own products; their product with the values
-// from zero, added to the output so far. The maximum subtracted is that of the products, so that the largest
-// weight is exactly 1. Sums are of unrounded weights, so that lse is an
-// f32 one.
+// row and key block; the weights, rounded to bf16, between the products of the next strip; their product with
+// the values from zero, added to the output so far. The maximum subtracted is that of the products, so that
+// the largest weight is exactly 1. Sums are of unrounded weights, so that lse is an f32 one.
 #pragma once
 
 #include "backend/cpu/attention_pairs_impl.h"
@@ -16,26 +15,29 @@ constexpr BlockSize kForwardBlock = {192, 16, kStripRows};
 // Distance of two rows of the strip buffer, in words: 16 more than its columns, so that rows begin in
 // different cache sets.
 constexpr int64_t kScoreRow = kForwardBlock.panels * kPanelKeys + 16;
+constexpr int64_t kWeightRow = kScoreRow / 2;
 constexpr int64_t kPanelPairs = kPanelKeys / 2;
 
 struct ForwardScratch {
-  uint32_t* q;    // row panels of kForwardBlock.rows
-  float* out;     // panels of kForwardBlock.rows rows, unnormalised
-  float* max;     // [kForwardBlock.rows], of q·k
-  float* sum;     // [kForwardBlock.rows]
-  float* scores;  // [kStripRows][kScoreRow]
+  uint32_t* q;        // row panels of kForwardBlock.rows
+  float* out;         // panels of kForwardBlock.rows rows, unnormalised
+  float* max;         // [kForwardBlock.rows], of q·k
+  float* sum;         // [kForwardBlock.rows]
+  float* scores;      // [kStripRows][kScoreRow], of a strip
+  uint32_t* weights;  // [kStripRows][kWeightRow], of the strip before
 
   ForwardScratch(const ForwardHead& head, float* scratch)
       : q(reinterpret_cast<uint32_t*>(scratch)),
         out(scratch + kForwardBlock.rows * PanelWidth(PairsOf(head.width))),
         max(out + kForwardBlock.rows * PanelWidth(head.value_width)),
         sum(max + kForwardBlock.rows),
-        scores(sum + kForwardBlock.rows) {}
+        scores(sum + kForwardBlock.rows),
+        weights(reinterpret_cast<uint32_t*>(scores + kStripRows * kScoreRow)) {}
 };
 
 int64_t ForwardScratchFloats(int64_t width, int64_t value_width) {
   return kForwardBlock.rows * (PanelWidth(PairsOf(width)) + PanelWidth(value_width) + 2) +
-         kStripRows * kScoreRow;
+         kStripRows * (kScoreRow + kWeightRow);
 }
 
 // A packed panel: keys as width pairs, then its values as row pairs.
@@ -81,17 +83,93 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
   }
 }
 
-// One tile of products, and the maxima of its rows lane by lane. Columns after the last that is seen are not
-// computed.
+constexpr unsigned kTileWeights = kStripRows * kTileVectors;  // vectors
+
+// What is known of a strip whose products are in the strip buffer. Its weights are computed tile by tile
+// between the products of the next strip: these keep the multipliers busy, those the adders.
+struct Strip {
+  struct Tile {
+    const uint32_t* values;
+    int begin, end;  // pairs of keys that some row sees lie in [begin, end)
+  };
+  int64_t first_row = 0;
+  int num_tiles = 0;     // that some row sees
+  int num_weighted = 0;  // of them, from the first on: their weights are known
+  Tile tiles[kForwardBlock.panels];
+  alignas(64) float max[kLanes];      // by row: what is subtracted
+  alignas(64) float rescale[kLanes];  // by row: factor of what has been summed up before
+  Vec sum[kStripRows];                // of the weights so far, lane by lane
+  // From products to powers of two, and for those. Here, so that they are operands in memory: between
+  // products no register is left for a constant.
+  float factor;
+  Exp2Coefficients exp2;
+};
+
+// The largest products are known, lane by lane: moves the maxima and sums of the strip's rows to them.
+LONGSPAN_INLINE void BeginWeights(const ForwardScratch& s, const Vec (&lane_max)[kStripRows], float scale,
+                                  Strip& strip) {
+  const Vec old_max = LoadStrip(s.max + strip.first_row), block_max = MaxOfRows(lane_max);
+  const Vec new_max = Max(old_max, block_max);
+  StoreStrip(s.max + strip.first_row, new_max);
+  // A row that has seen nothing yet: every weight is e^(−∞ − 0) = 0, and so is the factor.
+  const Vec finite_max = Max(new_max, Set(kLowest));
+  Store(strip.max, finite_max);
+  Store(strip.rescale, Exp2(Mul(Sub(old_max, finite_max), Set(scale * kLog2E))));
+  for (int r = 0; r < kStripRows; ++r) strip.sum[r] = Set(0);
+  strip.num_weighted = 0;
+  strip.factor = scale * kLog2E;
+}
+
+// The weights of a strip's next tile (or of none), e^(scale · (score − max)) as bf16, vector by vector.
+class TileWeights {
+ public:
+  TileWeights(const ForwardScratch& s, Strip& strip, bool is_empty)
+      : scores_(s.scores + strip.num_weighted * kPanelKeys),
+        weights_(s.weights + strip.num_weighted * kPanelPairs),
+        strip_(strip),
+        next_(is_empty ? kTileWeights : 0) {
+    if (!is_empty) ++strip.num_weighted;
+  }
+  LONGSPAN_INLINE bool done() const { return next_ == kTileWeights; }
+  LONGSPAN_INLINE void Next() {
+    if (done()) return;
+    const unsigned r = next_ / kTileVectors, at = r * kScoreRow + next_ % kTileVectors * kLanes;
+    const Vec x = Mul(Sub(Load(scores_ + at), Set(strip_.max[r])), Set(strip_.factor));
+    const Vec p = Exp2ForBf16(x, strip_.exp2);
+    strip_.sum[r] = Add(strip_.sum[r], p);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights_ + at / 2),
+                        reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(p)));
+    ++next_;
+  }
+
+ private:
+  const float* scores_;
+  uint32_t* weights_;
+  Strip& strip_;
+  unsigned next_;
+};
+
+// All that are left.
+LONGSPAN_INLINE void Weigh(const ForwardScratch& s, Strip& strip) {
+  while (strip.num_weighted < strip.num_tiles)
+    for (TileWeights weights(s, strip, false); !weights.done();) weights.Next();
+}
+
+// One tile of products, and the maxima of its rows lane by lane; meanwhile the weights of a tile of the strip
+// before, whose products were in the same place. Columns after the last that is seen are not computed.
 template <bool kCapped>
 LONGSPAN_INLINE void ScoreTile(const ForwardHead& head, const uint32_t* q, const uint32_t* keys,
-                               const TileMask& mask, float* scores, Vec (&max)[kStripRows]) {
+                               const TileMask& mask, float* scores, Vec (&max)[kStripRows],
+                               TileWeights& before) {
   ForTileColumns(
       EndBit(mask.any), [&](auto vectors, int64_t) __attribute__((always_inline)) {
         constexpr int kVectors = decltype(vectors)::value;
         Vec c[kStripRows][kVectors];
         Clear(c);
-        MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys, head.width);
+        MultiplyAddAlongWidth(
+            c, q, kForwardBlock.rows, keys,
+            head.width, [&]() __attribute__((always_inline)) { before.Next(); });
+        while (!before.done()) before.Next();
         if constexpr (kCapped) Cap(c, Magnitude(head.scale) / head.soft_cap, head.soft_cap);
         if (mask.rows != nullptr) {
 #pragma GCC unroll 8
@@ -113,89 +191,72 @@ LONGSPAN_INLINE void ScoreTile(const ForwardHead& head, const uint32_t* q, const
       });
 }
 
-// scores[0 … n) ← e^(scale · (score − max)) as bf16, from its first byte on; returns their sum. n is a
-// multiple of 64.
-LONGSPAN_INLINE float WeightsOfRow(float* scores, int64_t n, float max, float scale) {
-  auto* weights = reinterpret_cast<uint32_t*>(scores);
-  Vec sum[2] = {Set(0), Set(0)};
-  const Vec m = Set(max), factor = Set(scale * kLog2E);
-  for (int64_t i = 0; i < n; i += kPanelKeys) {
-    Vec p[4];
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) p[j] = Exp2ForBf16(Mul(Sub(Load(scores + i + j * kLanes), m), factor));
-    sum[0] = Add(sum[0], Add(p[0], p[1]));
-    sum[1] = Add(sum[1], Add(p[2], p[3]));
-    StoreWords(weights + i / 2, Narrow(p[0], p[1]));
-    StoreWords(weights + i / 2 + kWords, Narrow(p[2], p[3]));
-  }
-  return SumOf(Add(sum[0], sum[1]));
-}
-
-template <bool kCapped>
-void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t first_row, const uint32_t* panels,
-                  int num_panels, const TileMask* tiles) {
-  const int64_t panel_words = PanelFloats(head.width, head.value_width);
-  struct Visible {
-    const uint32_t* values;
-    int begin, end;  // pairs of keys that some row sees lie in [begin, end)
-  } visible[kForwardBlock.panels];
-  int num_visible = 0;
-  Vec lane_max[kStripRows];
-  for (int r = 0; r < kStripRows; ++r) lane_max[r] = Set(kNegativeInfinity);
-  for (int p = 0; p < num_panels; ++p) {
-    if (tiles[p].any == 0) continue;
-    const uint32_t* keys = panels + p * panel_words;
-    ScoreTile<kCapped>(head, s.q + first_row * kColumns, keys, tiles[p], s.scores + num_visible * kPanelKeys,
-                       lane_max);
-    visible[num_visible++] = {keys + kPanelKeys * RowWords(head.width), LowestBit(tiles[p].any) / 2,
-                              (EndBit(tiles[p].any) + 1) / 2};
-  }
-  if (num_visible == 0) return;
-
-  const float scale = ScoreScale(head);
-  float rescale[kStripRows];
-  for (int r = 0; r < kStripRows; ++r) {
-    const float old_max = s.max[first_row + r];
-    const float block_max = MaxOf(lane_max[r]);
-    const float new_max = old_max > block_max ? old_max : block_max;
-    // A row that has seen nothing yet: every weight is e^(−∞ − 0) = 0, and so is the factor.
-    const float finite_max = new_max == kNegativeInfinity ? 0.0f : new_max;
-    rescale[r] = ScalarExp2((old_max - finite_max) * (scale * kLog2E));
-    const float block_sum =
-        WeightsOfRow(s.scores + r * kScoreRow, num_visible * kPanelKeys, finite_max, scale);
-    s.max[first_row + r] = new_max;
-    s.sum[first_row + r] = s.sum[first_row + r] * rescale[r] + block_sum;
-  }
-
-  const auto* weights = reinterpret_cast<const uint32_t*>(s.scores);
+// The weights are known: adds their products with the values, and their sums, to the strip's output.
+LONGSPAN_INLINE void AddValues(const ForwardHead& head, const ForwardScratch& s, const Strip& strip) {
+  StoreStrip(s.sum + strip.first_row,
+             Fma(LoadStrip(s.sum + strip.first_row), Load(strip.rescale), SumOfRows(strip.sum)));
   ForTileColumns(
       head.value_width, [&](auto vectors, int64_t column) __attribute__((always_inline)) {
         constexpr int kVectors = decltype(vectors)::value;
         Vec c[kStripRows][kVectors];
         Clear(c);
-        for (int t = 0; t < num_visible; ++t) {
-          const Visible& tile = visible[t];
-          MultiplyAddPairs(c, weights + t * kPanelPairs + tile.begin, kScoreRow, 1,
+        for (int t = 0; t < strip.num_tiles; ++t) {
+          const Strip::Tile& tile = strip.tiles[t];
+          MultiplyAddPairs(c, s.weights + t * kPanelPairs + tile.begin, kWeightRow, 1,
                            tile.values + PanelOffset(column, kPanelPairs) + tile.begin * kColumns,
                            tile.end - tile.begin);
         }
-        float* out = s.out + PanelOffset(column, kForwardBlock.rows) + first_row * kColumns;
+        float* out = s.out + PanelOffset(column, kForwardBlock.rows) + strip.first_row * kColumns;
 #pragma GCC unroll 8
         for (int r = 0; r < kStripRows; ++r)
 #pragma GCC unroll 8
           for (int j = 0; j < kVectors; ++j) {
             float* to = out + r * kColumns + j * kLanes;
-            Store(to, Fma(Load(to), Set(rescale[r]), c[r][j]));
+            Store(to, Fma(Load(to), Set(strip.rescale[r]), c[r][j]));
           }
       });
 }
 
+template <bool kCapped>
+void ForwardStrips(const ForwardHead& head, const QueryBlock& queries, const uint32_t* panels, int num_panels,
+                   const TileMask* tiles, const ForwardScratch& s) {
+  const int64_t panel_words = PanelFloats(head.width, head.value_width);
+  const float scale = ScoreScale(head);
+  Strip strips[2], *strip = &strips[0], *before = &strips[1];
+  for (int64_t row = 0; row < queries.num_rows; row += kStripRows, tiles += num_panels) {
+    strip->first_row = row;
+    strip->num_tiles = 0;
+    Vec lane_max[kStripRows];
+    for (int r = 0; r < kStripRows; ++r) lane_max[r] = Set(kNegativeInfinity);
+    for (int p = 0; p < num_panels; ++p) {
+      if (tiles[p].any == 0) continue;
+      const uint32_t* keys = panels + p * panel_words;
+      TileWeights weights(s, *before, before->num_weighted == before->num_tiles);
+      ScoreTile<kCapped>(head, s.q + row * kColumns, keys, tiles[p], s.scores + strip->num_tiles * kPanelKeys,
+                         lane_max, weights);
+      strip->tiles[strip->num_tiles++] = {keys + kPanelKeys * RowWords(head.width),
+                                          LowestBit(tiles[p].any) / 2, (EndBit(tiles[p].any) + 1) / 2};
+    }
+    if (strip->num_tiles == 0) continue;
+    BeginWeights(s, lane_max, scale, *strip);
+    if (before->num_tiles > 0) {
+      Weigh(s, *before);
+      AddValues(head, s, *before);
+    }
+    Strip* const after = before;
+    before = strip;
+    strip = after;
+  }
+  if (before->num_tiles == 0) return;
+  Weigh(s, *before);
+  AddValues(head, s, *before);
+}
+
 void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float* panels, int num_panels,
                  const TileMask* tiles, float* scratch) {
-  const ForwardScratch s(head, scratch);
-  const auto strip = head.soft_cap != 0 ? ForwardStrip<true> : ForwardStrip<false>;
-  for (int64_t row = 0; row < queries.num_rows; row += kStripRows, tiles += num_panels)
-    strip(head, s, row, reinterpret_cast<const uint32_t*>(panels), num_panels, tiles);
+  const auto strips = head.soft_cap != 0 ? ForwardStrips<true> : ForwardStrips<false>;
+  strips(head, queries, reinterpret_cast<const uint32_t*>(panels), num_panels, tiles,
+         ForwardScratch(head, scratch));
 }
 
 void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scratch) {

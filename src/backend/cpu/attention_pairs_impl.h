@@ -34,9 +34,10 @@ LONGSPAN_INLINE Words Narrow(Vec low, Vec high) {
 // ------------------------------------------------------------------------------------------ register tile
 
 // c += a · b over n pairs: a is 6 rows of words a_row apart, its pairs a_step apart; b is [n][64] words.
-template <int kVectors>
+// between() is called after each pair, where some registers are free.
+template <int kVectors, class F>
 LONGSPAN_INLINE void MultiplyAddPairs(Vec (&c)[kStripRows][kVectors], const uint32_t* a, int64_t a_row,
-                                      int64_t a_step, const uint32_t* b, int64_t n) {
+                                      int64_t a_step, const uint32_t* b, int64_t n, const F& between) {
 #pragma GCC unroll 2
   for (int64_t k = 0; k < n; ++k) {
     Words row[kVectors];
@@ -48,16 +49,27 @@ LONGSPAN_INLINE void MultiplyAddPairs(Vec (&c)[kStripRows][kVectors], const uint
 #pragma GCC unroll 8
       for (int j = 0; j < kVectors; ++j) c[r][j] = Dot(x, row[j], c[r][j]);
     }
+    between();
   }
+}
+template <int kVectors>
+LONGSPAN_INLINE void MultiplyAddPairs(Vec (&c)[kStripRows][kVectors], const uint32_t* a, int64_t a_row,
+                                      int64_t a_step, const uint32_t* b, int64_t n) {
+  MultiplyAddPairs(c, a, a_row, a_step, b, n, [] {});
 }
 
 // c += x · bᵀ over the width: x in row panels of x_rows rows, b as width pairs.
+template <int kVectors, class F>
+LONGSPAN_INLINE void MultiplyAddAlongWidth(Vec (&c)[kStripRows][kVectors], const uint32_t* x, int64_t x_rows,
+                                           const uint32_t* b, int64_t width, const F& between) {
+  for (int64_t begin = 0; begin < PairsOf(width); begin += kColumns)
+    MultiplyAddPairs(c, x + begin * x_rows, kColumns, 1, b + begin * kColumns,
+                     Least(kColumns, PairsOf(width) - begin), between);
+}
 template <int kVectors>
 LONGSPAN_INLINE void MultiplyAddAlongWidth(Vec (&c)[kStripRows][kVectors], const uint32_t* x, int64_t x_rows,
                                            const uint32_t* b, int64_t width) {
-  for (int64_t begin = 0; begin < PairsOf(width); begin += kColumns)
-    MultiplyAddPairs(c, x + begin * x_rows, kColumns, 1, b + begin * kColumns,
-                     Least(kColumns, PairsOf(width) - begin));
+  MultiplyAddAlongWidth(c, x, x_rows, b, width, [] {});
 }
 
 // ------------------------------------------------------------------------------------------------ packing
@@ -125,18 +137,50 @@ void PackWidthPairs(const ConstRows& x, const KeyPanel& keys, int64_t width, uin
 
 // --------------------------------------------------------------------------------------------- arithmetic
 
-// 2^x for x ≤ 0: relative error 3e-6, a hundredth of what rounding to bf16 adds; exactly 1 at 0 and 0 from
-// −127 down (−∞ too). NaN stays NaN.
-LONGSPAN_INLINE Vec Exp2ForBf16(Vec x) {
-  const Vec shift = Set(12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer
-  const Vec bounded = Max(Set(-127.0f), x);
-  const Vec shifted = Add(bounded, shift);
-  const Vec f = Sub(bounded, Sub(shifted, shift));  // in [−½, ½]
-  Vec p = Fma(Set(0.009582853876f), f, Set(0.05590642989f));
-  p = Fma(p, f, Set(0.2402409911f));
-  p = Fma(p, f, Set(0.6931241751f));
-  p = Fma(p, f, Set(1.0f));
-  return ScaleByPower(p, shifted);
+// 2^x for any x: relative error 3e-6, a hundredth of what rounding to bf16 adds; exactly 1 at 0 and 0 at −∞;
+// NaN stays NaN. Only the polynomial takes the unit of the products.
+struct Exp2Coefficients {
+  float c[5] = {1.0f, 0.6930448413f, 0.2412801981f, 0.05224247649f, 0.01342668384f};
+};
+LONGSPAN_INLINE Vec Exp2ForBf16(Vec x, const Exp2Coefficients& coefficients = {}) {
+  const float* c = coefficients.c;
+  const Vec f = _mm512_reduce_ps(x, 0x09);  // x − ⌊x⌋
+  Vec p = Fma(Set(c[4]), f, Set(c[3]));
+  p = Fma(p, f, Set(c[2]));
+  p = Fma(p, f, Set(c[1]));
+  p = Fma(p, f, Set(c[0]));
+  return _mm512_scalef_ps(p, x);  // p · 2^⌊x⌋
+}
+
+// One number for each row of a strip in a vector's first lanes: loaded (the other lanes are 0) and stored.
+constexpr __mmask16 kStripLanes = (1 << kStripRows) - 1;
+LONGSPAN_INLINE Vec LoadStrip(const float* p) { return _mm512_maskz_loadu_ps(kStripLanes, p); }
+LONGSPAN_INLINE void StoreStrip(float* p, Vec x) { _mm512_mask_storeu_ps(p, kStripLanes, x); }
+
+// f over the lanes of each of six vectors, the results in the first six lanes; the others are meaningless.
+template <class F>
+LONGSPAN_INLINE Vec ReduceStrip(const Vec (&x)[kStripRows], const F& f) {
+  static_assert(kStripRows == 6);
+  const auto halves = [&](Vec a, Vec b) __attribute__((always_inline)) {
+    return f(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  };
+  const auto quarters = [&](Vec ab, Vec cd) __attribute__((always_inline)) {
+    return f(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  };
+  const Vec last = halves(x[4], x[5]);
+  const Vec a = quarters(halves(x[0], x[1]), halves(x[2], x[3])), b = quarters(last, last);
+  // Four lanes of each row: rows 0 to 3 in a, 4, 5, 4, 5 in b.
+  const Vec pairs = f(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));  // a, b, a, b
+  const Vec all = f(pairs, _mm512_permute_ps(pairs, 0x4e));
+  return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), all);
+}
+LONGSPAN_INLINE Vec MaxOfRows(const Vec (&x)[kStripRows]) {
+  return ReduceStrip(
+      x, [](Vec a, Vec b) __attribute__((always_inline)) { return Max(a, b); });
+}
+LONGSPAN_INLINE Vec SumOfRows(const Vec (&x)[kStripRows]) {
+  return ReduceStrip(
+      x, [](Vec a, Vec b) __attribute__((always_inline)) { return Add(a, b); });
 }
 
 // Scores are scale · q·k. The sign of the scale goes into the packed queries, exactly: the largest product is

@@ -17,6 +17,7 @@ constexpr int kColumns = 64;  // of a panel, and the distance of its rows
 constexpr int kTileColumns = kTileVectors * kLanes;
 constexpr float kLog2E = 1.44269504f;
 constexpr float kNegativeInfinity = -__builtin_inff();
+constexpr float kLowest = -3.40282347e38f;  // finite
 
 LONGSPAN_INLINE int64_t RoundUp(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
