@@ -1,4 +1,5 @@
-// Matrix products of the CPU backend: oneDNN, or plain loops on the scalar target.
+// Matrix products of the CPU backend: our own of bf16 on CPUs with tiles, else oneDNN, or plain loops on the
+// scalar target.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +31,19 @@ class MatrixProducts {
   class OneDnn;
   // Where the CPU has no bf16 products of its own: through f32 copies of the operands.
   bool NeedsWidening(const MatmulArgs& args) const;
+  bool IsOnTiles(DType dtype) const;
   shapes::MatmulSizes Check(const MatmulArgs& args);
 
   CpuTarget target_;
   int num_threads_;
   std::unique_ptr<OneDnn> one_dnn_;  // none on the scalar target
 };
+
+// matmul_tiles.cc: bf16, on targets with tiles.
+int64_t TileMatmulWorkspace(const MatmulArgs& args, int num_threads);
+void TileMatmul(CpuTarget target, int num_threads, const MatmulArgs& args, Tensor workspace);
+int64_t TilePackedBytes(const Tensor& matrix);
+void TilePack(CpuTarget target, int num_threads, const Tensor& matrix, Tensor packed);
 
 // matmul_plain.cc
 int64_t PlainMatmulWorkspace(const MatmulArgs& args);

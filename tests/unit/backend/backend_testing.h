@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
@@ -46,21 +47,25 @@ inline double Rounded(double x, DType dtype) {
                                    : static_cast<double>(f);
 }
 
-// A tensor whose surroundings are full of NaN (every byte 0xff), and are looked at in the end. New elements
-// are NaN too.
+// A tensor on a boundary of 128 bytes whose surroundings are full of NaN (every byte 0xff), and are looked at
+// in the end. New elements are NaN too.
 class Guarded {
  public:
   Guarded(DType dtype, std::initializer_list<int64_t> shape) : tensor_(nullptr, dtype, shape) {
-    memory_.assign(static_cast<size_t>(tensor_.num_bytes()) + 2 * kGuard, 0xff);
-    tensor_ = Tensor(memory_.data() + kGuard, dtype, shape);
+    memory_.assign(static_cast<size_t>(tensor_.num_bytes()) + 2 * kGuard + kAlignment, 0xff);
+    void* data = memory_.data() + kGuard;
+    size_t space = memory_.size() - kGuard;
+    std::align(kAlignment, static_cast<size_t>(tensor_.num_bytes()), data, space);
+    tensor_ = Tensor(data, dtype, shape);
   }
   Guarded(DType dtype, std::initializer_list<int64_t> shape, const std::vector<double>& values)
       : Guarded(dtype, shape) {
     Set(values);
   }
   ~Guarded() {
+    const auto *begin = static_cast<const unsigned char*>(tensor_.raw()), *end = begin + tensor_.num_bytes();
     for (size_t i = 0; i < kGuard; ++i) {
-      const bool intact = memory_[i] == 0xff && memory_[memory_.size() - 1 - i] == 0xff;
+      const bool intact = *(begin - 1 - i) == 0xff && end[i] == 0xff;
       EXPECT_TRUE(intact) << "written outside the tensor";
       if (!intact) return;
     }
@@ -92,7 +97,7 @@ class Guarded {
   }
 
  private:
-  static constexpr size_t kGuard = 256;
+  static constexpr size_t kGuard = 256, kAlignment = 128;
   std::vector<unsigned char> memory_;
   Tensor tensor_;
 };

@@ -1,0 +1,84 @@
+// Vectors of 32 bf16, in 32-bit *words* of two, as products read them: loaded from rows, rearranged, rounded
+// from f32. AVX-512 (F, BW).
+#pragma once
+
+// g++ 12 takes the undefined operands inside its own intrinsics for mistakes (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wunknown-warning-option"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+
+#include "backend/cpu/tile.h"
+
+namespace longspan::cpu {
+namespace {
+
+using Words = __m512i;
+
+// The first n of 32 bits; n may be any number.
+LONGSPAN_INLINE __mmask32 FirstBits(int64_t n) { return n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1; }
+
+LONGSPAN_INLINE void StoreTile(uint16_t* to, const Words (&rows)[16]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + 32 * i, rows[i]);
+}
+
+// Element j of r[i] becomes element i of r[j].
+LONGSPAN_INLINE void TransposeWords(Words (&r)[16]) {
+  Words t[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 8; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+
+// Words (x0, y0), (x1, y1), …: of the first 16 numbers of x and y, and of the last 16.
+LONGSPAN_INLINE void Interleave(Words x, Words y, Words* first, Words* last) {
+  const Words lanes = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // so that unpacking in lanes keeps order
+  x = _mm512_permutexvar_epi64(lanes, x);
+  y = _mm512_permutexvar_epi64(lanes, y);
+  *first = _mm512_unpacklo_epi16(x, y);
+  *last = _mm512_unpackhi_epi16(x, y);
+}
+
+// 32 numbers rounded to nearest even, those of `low` first. A NaN stays one if the lower half of its bits is
+// zero, as in every NaN that comes of bf16 operands.
+LONGSPAN_INLINE Words RoundToPairs(__m512 low, __m512 high) {
+  const auto rounded = [](__m512 x) __attribute__((always_inline)) {
+    const Words bits = _mm512_castps_si512(x);
+    const Words odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  };
+  alignas(64) static constexpr uint16_t kUpperHalves[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                            23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                            45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  return _mm512_permutex2var_epi16(rounded(low), _mm512_load_si512(kUpperHalves), rounded(high));
+}
+
+}  // namespace
+}  // namespace longspan::cpu
