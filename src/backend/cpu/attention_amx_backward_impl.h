@@ -115,6 +115,9 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t be
       const float lse = row < 0 ? kNegativeInfinity : head.lse.data[row * head.lse.stride];
       const bool is_empty = lse == kNegativeInfinity;
       float bias = is_empty ? kNegativeInfinity : -lse * kLog2E;
+      // Scores of this size leave a weight's logarithm no digits: below 0 it shall be, for 2^(10^23) is
+      // infinite.
+      if (!is_empty && Magnitude(lse) > 0x1p22f) bias -= Magnitude(bias) * 0x1p-21f;
       float delta = is_empty ? 0 : -head.delta.data[row * head.delta.stride];
       q.data[r] = RowOf(head.q, is_empty ? 0 : row);
       dout.data[r] = RowOf(head.dout, is_empty ? 0 : row);
@@ -150,7 +153,7 @@ __attribute__((noinline)) void CapUnit(float scale, float soft_cap, float* score
   }
 }
 
-// Scores that their query doesn't see become `hidden`. `rows` are the queries' words.
+// Numbers of pairs whose query doesn't see the key become `hidden`. `rows` are the queries' words.
 __attribute__((noinline)) void HideUnit(const uint64_t* rows, int shift, float hidden, float* scores) {
   alignas(64) uint32_t bits[kUnit];
   for (int64_t r = 0; r < kUnit; ++r) bits[r] = static_cast<uint32_t>(rows[r] >> shift);
@@ -260,8 +263,11 @@ void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const Squa
           [&](int64_t i) { return s.dout + (q * s.value_units + i) * kPairWords; }, s.dp);
       if (head.soft_cap != 0) CapUnit(head.scale, head.soft_cap, s.scores, s.dp);
       const TileMask& tile = tiles[q * num_panels + key_unit / kPanelUnits];
-      if (tile.rows != nullptr)
-        HideUnit(tile.rows, static_cast<int>(key_unit % kPanelUnits) * kUnit, hidden, s.scores);
+      if (tile.rows != nullptr) {
+        const int shift = static_cast<int>(key_unit % kPanelUnits) * kUnit;
+        HideUnit(tile.rows, shift, hidden, s.scores);
+        HideUnit(tile.rows, shift, 0, s.dp);  // a weight of 0 makes no zero of what is not finite
+      }
       WeightUnit(s.scores, s.dp, factor, s.bias + q * kUnit, p, ds, ds_right);
     }
   }

@@ -67,6 +67,83 @@ TEST(Attention, NothingAtAllToSee) {
   }
 }
 
+// ------------------------------------------------------------------------------------- what is not finite
+
+// Who sees a token that is not finite gets NaN; who doesn't keeps every bit.
+TEST(Attention, WhatIsNotFiniteReachesThoseWhoSeeItAlone) {
+  Random random(17);
+  constexpr int64_t kLength = 150;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto is_nan = [](float x) { return std::isnan(x); };
+  const std::vector<MaskSpec> masks = {{.kind = MaskKind::kCausal},
+                                       {.kind = MaskKind::kFull},
+                                       {.kind = MaskKind::kSinkWindow, .window = 20, .sinks = 3}};
+  for (const MaskSpec& spec : masks) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const auto documents = Packed(kLength, random);
+      Problem p = MakeProblem(kLength, EvenHeads(2, 1), 32, 16, dtype, MakeMask(spec, documents), random);
+      if (spec.kind == MaskKind::kCausal) p.soft_cap = 3;
+      const auto sees = [&](int64_t row, int64_t key) { return p.mask.Row(row).Sees(key); };
+      for (const CpuTarget target : TargetsFor(dtype)) {
+        Plan plan = Whole(p, target);
+        plan.key_spans = Deal(Zigzag(kLength), 1 + random.Below(2));
+        const Result clean = Compute(p, plan);
+        const auto same = [&](Floats Result::*part, const Result& got, int64_t row) {
+          return SameRow(clean.*part, got.*part, row, kLength);
+        };
+        const auto all_nan = [&](Floats Result::*part, const Result& got, int64_t row) {
+          return std::ranges::all_of(RowOf(got.*part, row, kLength), is_nan);
+        };
+        for (int probe = 0; probe < 8; ++probe) {
+          const int64_t token = random.Below(kLength);
+          const float poison = random.Of<float>({nan, kInfinity, -kInfinity});
+          Floats Problem::*const input =
+              random.Of<Floats Problem::*>({&Problem::q, &Problem::k, &Problem::v, &Problem::dout});
+          Problem wild = p;
+          Floats& x = wild.*input;
+          const auto width = static_cast<int64_t>(x.size()) / kLength;
+          x[static_cast<size_t>(token * width + random.Below(width))] = poison;
+          const Result got = Compute(wild, plan);
+          SCOPED_TRACE(fmt::format("mask {}, token {}, {} in {}, {} {}", static_cast<int>(spec.kind), token,
+                                   poison,
+                                   input == &Problem::q   ? "q"
+                                   : input == &Problem::k ? "k"
+                                   : input == &Problem::v ? "v"
+                                                          : "dout",
+                                   Name(target), Name(dtype)));
+          // An infinite score may be −∞, which is none.
+          const bool is_certain = std::isnan(poison) || input == &Problem::v || input == &Problem::dout;
+          if (input == &Problem::k || input == &Problem::v) {
+            for (int64_t row = 0; row < kLength; ++row) {
+              if (sees(row, token)) {
+                ASSERT_TRUE(!is_certain || all_nan(&Result::out, got, row)) << row;
+                ASSERT_TRUE(!is_certain || all_nan(&Result::lse, got, row)) << row;
+                continue;
+              }
+              for (const auto part : {&Result::out, &Result::lse, &Result::dq})
+                ASSERT_TRUE(same(part, got, row)) << row;
+            }
+            for (int64_t key = 0; key < kLength; ++key) {
+              bool meets = key == token;
+              for (int64_t row = 0; row < kLength; ++row) meets |= sees(row, token) && sees(row, key);
+              for (const auto part : {&Result::dk, &Result::dv})
+                ASSERT_TRUE(meets || same(part, got, key)) << key;
+            }
+          } else {
+            for (int64_t row = 0; row < kLength; ++row)
+              for (const auto part : {&Result::out, &Result::lse, &Result::dq})
+                ASSERT_TRUE(row == token || same(part, got, row)) << row;
+            for (int64_t key = 0; key < kLength; ++key)
+              for (const auto part : {&Result::dk, &Result::dv})
+                ASSERT_TRUE(sees(token, key) ? !is_certain || all_nan(part, got, key) : same(part, got, key))
+                    << key;
+          }
+        }
+      }
+    }
+  }
+}
+
 // ------------------------------------------------------------------------------------------ numbers at the
 // edge
 
@@ -93,12 +170,16 @@ TEST(Attention, WindowOfOneReturnsItsValueExactly) {
 // Keys all the same: every row is the mean of the values that it sees.
 TEST(Attention, EqualScoresGiveTheMean) {
   Random random(10);
-  for (const float score : {0.0f, 3.0f, -1e5f, 1e5f}) {
+  const std::pair<float, float> cases[] = {{0.0f, 1.0f},  {3.0f, 1.0f},  {-1e5f, 1.0f}, {1e5f, 1.0f},
+                                           {1e5f, -0.3f}, {1e30f, 0.3f}, {-1e30f, 0.3f}};
+  for (const auto& [product, scale] : cases) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       Problem p = Causal(600, 16, dtype, random);
-      p.scale = 1;
+      p.scale = scale;
       std::ranges::fill(p.q, 1.0f);
-      std::ranges::fill(p.k, static_cast<float>(BFloat16(score)) / 16);
+      std::ranges::fill(p.k, static_cast<float>(BFloat16(product)) / 16);
+      const double score =
+          static_cast<double>(scale) * static_cast<double>(static_cast<float>(BFloat16(product)));
       for (const CpuTarget target : TargetsHere()) {
         Plan plan = Whole(p, target);
         plan.key_spans = Deal(Zigzag(600), 2);
@@ -115,8 +196,7 @@ TEST(Attention, EqualScoresGiveTheMean) {
           }
         }
         for (int64_t row = 0; row < 600; ++row) {
-          const double want = static_cast<double>(static_cast<float>(BFloat16(score))) +
-                              std::log(static_cast<double>(row + 1));
+          const double want = score + std::log(static_cast<double>(row + 1));
           ASSERT_NEAR(static_cast<double>(got.lse[static_cast<size_t>(2 * row)]), want,
                       1e-6 * (10 + std::abs(want)));
         }
@@ -166,7 +246,7 @@ TEST(Attention, MaximumThatGrowsLate) {
 TEST(Attention, AnyScale) {
   Random random(16);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    for (const float scale : {-0.25f, 0.0f}) {
+    for (const float scale : {-0.25f, 0.0f, -0.0f}) {
       Problem p = Causal(150, 16, dtype, random);
       p.scale = scale;
       const Expected e = Reference(p);
@@ -190,6 +270,30 @@ TEST(Attention, ScoresOfTenThousandBothWays) {
       for (size_t row = 0; row < got.lse.size(); ++row)
         ASSERT_NEAR(static_cast<double>(got.lse[row]), e.forward.lse[row], 1e4 * 0x1p-21);
       ExpectNear("out", got.out, e.forward.out, 1e4 * 0x1p-21, dtype == DType::kBFloat16 ? 1.0 / 128 : 0);
+      for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
+        for (const float x : *gradient) ASSERT_TRUE(std::isfinite(x));
+    }
+  }
+}
+
+// So large that the differences of scores are of their own size: the largest takes all, and nothing
+// overflows.
+TEST(Attention, ScoresOfTenToTheThirty) {
+  Random random(18);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Problem p = Causal(300, 64, dtype, random);
+    const float size = dtype == DType::kFloat32 ? 1e15f : 0x1p50f;
+    for (Floats* x : {&p.q, &p.k})
+      for (float& value : *x) value *= size;
+    const Expected e = Reference(p);
+    for (const CpuTarget target : TargetsFor(dtype)) {
+      SCOPED_TRACE(fmt::format("{} {}", Name(target), Name(dtype)));
+      Plan plan = Whole(p, target);
+      plan.key_spans = Deal(Zigzag(300), 2);
+      const Result got = Compute(p, plan);
+      ExpectNear("out", got.out, e.forward.out, 1e-6);
+      for (size_t row = 0; row < got.lse.size(); ++row)
+        ASSERT_LE(std::abs(static_cast<double>(got.lse[row]) - e.forward.lse[row]), 1e30 * 0x1p-19);
       for (const Floats* gradient : {&got.dq, &got.dk, &got.dv})
         for (const float x : *gradient) ASSERT_TRUE(std::isfinite(x));
     }
@@ -277,11 +381,8 @@ TEST(Attention, LastDocumentOfHalfAMillionTokensEqualsItAlone) {
   const Untouched dq(DType::kFloat32, {kDocument, kHeads, kWidth});
   const Mask mask =
       MakeMask({.kind = MaskKind::kCausal}, std::vector<Range>{{0, 1000}, {1000, document.begin}, document});
-  const AttentionCall call = {.mask = &mask,
-                              .query_spans = query_spans,
-                              .key_spans = key_spans,
-                              .kv_of = p.kv_of,
-                              .scale = p.scale};
+  const AttentionCall call = {
+      .mask = &mask, .query_spans = query_spans, .key_spans = key_spans, .kv_of = p.kv_of, .scale = p.scale};
   {
     const Untouched workspace(DType::kByte, {AttentionForwardWorkspace(call, *q, *k, *v, target, kFew)});
     AttentionForward(call, *q, *k, *v, true, true, {}, *out, *lse, *workspace, target, kFew);
