@@ -17,19 +17,27 @@ constexpr int64_t kLineBytes = 64;
 constexpr int64_t kTileNumbers = kTileBytes / 2;
 
 LONGSPAN_INLINE int64_t CeilDiv(int64_t x, int64_t y) { return (x + y - 1) / y; }
+// The first n of 32 bits; n may be any number.
+LONGSPAN_INLINE __mmask32 FirstBits(int64_t n) { return n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1; }
 
 // ------------------------------------------------------------------------------------------------ packing
+
+LONGSPAN_INLINE void StoreTile(uint16_t* to, const Words (&rows)[16]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + 32 * i, rows[i]);
+}
 
 // 16 rows × 32 k of an operand whose k is contiguous: as a tile of A they are copied, as one of B transposed.
 template <bool kIsB>
 LONGSPAN_INLINE void PackRows(const uint16_t* from, int64_t stride, int64_t rows, __mmask32 depth,
                               uint16_t* tile) {
-  constexpr int64_t kAhead = 8 * 32;  // numbers, to fetch from memory
+  // Numbers, fetched into L2: in L1 rows a power of two apart would push each other out.
+  constexpr int64_t kAhead = 8 * 32;
   Words r[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {
     const uint16_t* row = from + i * stride;
-    if (i < rows) __builtin_prefetch(row + kAhead);
+    if (i < rows) _mm_prefetch(row + kAhead, _MM_HINT_T1);
     r[i] = i < rows ? _mm512_maskz_loadu_epi16(depth, row) : _mm512_setzero_si512();
   }
   if constexpr (kIsB) TransposeWords(r);
@@ -44,15 +52,24 @@ LONGSPAN_INLINE void PackColumns(const uint16_t* from, int64_t stride, __mmask32
   const auto load = [&](int i) __attribute__((always_inline)) {
     return i < depth ? _mm512_maskz_loadu_epi16(rows, from + i * stride) : _mm512_setzero_si512();
   };
-  Words first[16], last[16];
+  if constexpr (kIsB) {
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) Interleave(load(2 * i), load(2 * i + 1), &first[i], &last[i]);
-  if constexpr (!kIsB) {
-    TransposeWords(first);
-    TransposeWords(last);
+    for (int i = 0; i < 16; ++i) {
+      const Words even = load(2 * i), odd = load(2 * i + 1);
+      _mm512_storeu_si512(tiles + 32 * i, InterleaveLow(even, odd));
+      _mm512_storeu_si512(tiles + kTileNumbers + 32 * i, InterleaveHigh(even, odd));
+    }
+  } else {
+    Words tile[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) tile[i] = InterleaveLow(load(2 * i), load(2 * i + 1));
+    TransposeWords(tile);
+    StoreTile(tiles, tile);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) tile[i] = InterleaveHigh(load(2 * i), load(2 * i + 1));
+    TransposeWords(tile);
+    StoreTile(tiles + kTileNumbers, tile);
   }
-  StoreTile(tiles, first);
-  StoreTile(tiles + kTileNumbers, last);
 }
 
 template <bool kIsB>
@@ -132,6 +149,9 @@ constexpr int64_t kSumsStride = kUnit * 4;          // bytes; the sums of a unit
 constexpr int64_t kLowerTiles = kTileRows * kUnit;  // where its rows 16 … 31 are
 constexpr int64_t kRightTiles = kTileRowBytes / 4;  // and its columns 16 … 31
 
+// Into L1, for writing. (Compilers make another instruction of __builtin_prefetch unless told of -mprfchw.)
+LONGSPAN_INLINE void PrefetchToWrite(const char* p) { __asm__ volatile("prefetchw %0" ::"m"(*p)); }
+
 // Lines to fetch during a unit's products, so many a step.
 struct Ahead {
   const char *a = nullptr, *b = nullptr, *sums = nullptr;  // A and B into L2; the next unit's sums into L1
@@ -170,8 +190,8 @@ LONGSPAN_INLINE void MultiplyUnit(const uint16_t* a, const uint16_t* b, int64_t 
     for (int i = 0; i < ahead.sums_lines; ++i, ahead.sums += kLineBytes)
       _mm_prefetch(ahead.sums, _MM_HINT_T0);
     for (int i = 0; i < ahead.c_rows && ahead.c_rows_left > 0; ++i, --ahead.c_rows_left) {
-      __builtin_prefetch(ahead.c, /*rw=*/1);
-      __builtin_prefetch(ahead.c + kLineBytes, 1);
+      PrefetchToWrite(ahead.c);
+      PrefetchToWrite(ahead.c + kLineBytes);
       ahead.c += ahead.c_stride;
     }
     for (int i = 0; i < rows_a_step && finished.rows > 0; ++i) WriteRow(finished);

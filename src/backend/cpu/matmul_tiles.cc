@@ -121,7 +121,7 @@ class TileProduct {
       const int64_t end = all * (thread + 1) / plan_.num_threads;
       for (int64_t i = all * thread / plan_.num_threads; i < end;) {
         const int64_t strip = i / pairs, first = i % pairs, last = std::min(pairs, first + end - i);
-        MultiplyStrip(strip, first * kPair, std::min(n, last * kPair),
+        MultiplyStrip(strip, first * kPair, std::min(plan_.sizes.n, last * kPair),
                       scratch_ + thread * plan_.thread_bytes);
         i += last - first;
       }

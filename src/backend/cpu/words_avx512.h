@@ -13,19 +13,36 @@
 
 #include <cstdint>
 
-#include "backend/cpu/tile.h"
+#define LONGSPAN_INLINE __attribute__((always_inline)) inline
 
 namespace longspan::cpu {
 namespace {
 
 using Words = __m512i;
+constexpr int kWords = 16;
 
-// The first n of 32 bits; n may be any number.
-LONGSPAN_INLINE __mmask32 FirstBits(int64_t n) { return n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1; }
+LONGSPAN_INLINE Words LoadWords(const uint32_t* p) { return _mm512_load_si512(p); }
+LONGSPAN_INLINE void StoreWords(uint32_t* p, Words x) { _mm512_store_si512(p, x); }
 
-LONGSPAN_INLINE void StoreTile(uint16_t* to, const Words (&rows)[16]) {
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + 32 * i, rows[i]);
+// The first n of 32 numbers, then zeros; n may be any number.
+LONGSPAN_INLINE Words LoadPairs(const uint16_t* p, int64_t n) {
+  const uint32_t mask = n >= 2 * kWords ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
+  return _mm512_maskz_loadu_epi16(mask, p);
+}
+
+// Words 2i of the result are x's numbers and words 2i + 1 are y's: (x0, y0), (x1, y1), … of the lower or
+// upper 16.
+LONGSPAN_INLINE Words InterleaveLow(Words x, Words y) {
+  alignas(64) static constexpr uint16_t kIndex[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                                      37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                                      11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  return _mm512_permutex2var_epi16(x, _mm512_load_si512(kIndex), y);
+}
+LONGSPAN_INLINE Words InterleaveHigh(Words x, Words y) {
+  alignas(64) static constexpr uint16_t kIndex[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21,
+                                                      53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58,
+                                                      27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+  return _mm512_permutex2var_epi16(x, _mm512_load_si512(kIndex), y);
 }
 
 // Element j of r[i] becomes element i of r[j].
@@ -55,15 +72,6 @@ LONGSPAN_INLINE void TransposeWords(Words (&r)[16]) {
     r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
     r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
   }
-}
-
-// Words (x0, y0), (x1, y1), …: of the first 16 numbers of x and y, and of the last 16.
-LONGSPAN_INLINE void Interleave(Words x, Words y, Words* first, Words* last) {
-  const Words lanes = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);  // so that unpacking in lanes keeps order
-  x = _mm512_permutexvar_epi64(lanes, x);
-  y = _mm512_permutexvar_epi64(lanes, y);
-  *first = _mm512_unpacklo_epi16(x, y);
-  *last = _mm512_unpackhi_epi16(x, y);
 }
 
 // 32 numbers rounded to nearest even, those of `low` first. A NaN stays one if the lower half of its bits is
