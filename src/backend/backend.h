@@ -3,7 +3,8 @@
 // Conventions, held by every operation:
 // - activations and compute weights are f32 or bf16 ("dtype" below), all the same within one call; sums are
 // f32;
-// - weight gradients accumulate (+=) in f32; activation gradients are written (=);
+// - weight gradients accumulate (+=) in f32; activation gradients are written (=) unless the operation says
+//   otherwise;
 // - outputs may not overlap inputs unless the operation says "in place";
 // - workspace comes from arena() inside the call and is gone after it; each operation that needs some has one
 //   function for its size, so that a dry run takes exactly as much;
@@ -110,9 +111,12 @@ class Backend {
 
   // y = x / √(mean(x²) + epsilon) ∘ weight, over the last dimension. x, y (t, C); weight (C).
   virtual void RmsNorm(Tensor x, Tensor weight, float epsilon, Tensor y) = 0;
-  // dx =, dweight (C) f32 +=.
-  virtual void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx,
-                               Tensor dweight) = 0;
+  // sum += x in place, then y = the norm of sum: one pass over a residual and its norm. All (t, C).
+  virtual void AddRmsNorm(Tensor x, Tensor sum, Tensor weight, float epsilon, Tensor y) = 0;
+  // dy (t, C) f32, as it is a sum of products. dx =, or += with `accumulate` (rounded once); it may be x
+  // itself without. dweight (C) f32 +=.
+  virtual void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx, Tensor dweight,
+                               bool accumulate) = 0;
 
   // Rotates pairs (i, i + D/2) of each head of x (t, heads, D), in place, by the phase of positions (t)
   // int64: (a, b) ← (a·cos − b·sin, b·cos + a·sin). `inverse` rotates back, which is also the backward pass.

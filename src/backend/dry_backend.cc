@@ -51,7 +51,10 @@ class DryBackend final : public Backend {
   }
 
   void RmsNorm(Tensor x, Tensor weight, float, Tensor y) override { shapes::CheckRmsNorm(x, weight, y); }
-  void RmsNormBackward(Tensor x, Tensor weight, float, Tensor dy, Tensor dx, Tensor dweight) override {
+  void AddRmsNorm(Tensor x, Tensor sum, Tensor weight, float, Tensor y) override {
+    shapes::CheckAddRmsNorm(x, sum, weight, y);
+  }
+  void RmsNormBackward(Tensor x, Tensor weight, float, Tensor dy, Tensor dx, Tensor dweight, bool) override {
     shapes::CheckRmsNormBackward(x, weight, dy, dx, dweight);
     TakeWorkspace("norm workspace", RmsNormBackwardWorkspace(x));
   }

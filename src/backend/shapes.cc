@@ -99,10 +99,15 @@ RowSizes CheckRmsNorm(const Tensor& x, const Tensor& weight, const Tensor& y) {
   return sizes;
 }
 
+RowSizes CheckAddRmsNorm(const Tensor& x, const Tensor& sum, const Tensor& weight, const Tensor& y) {
+  CHECK(SameTensor(x, sum));
+  return CheckRmsNorm(x, weight, y);
+}
+
 RowSizes CheckRmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Tensor& dx,
                               const Tensor& dweight) {
-  const RowSizes sizes = CheckRmsNorm(x, weight, dy);
-  CHECK(SameTensor(x, dx) && IsShaped(dweight, DType::kFloat32, {sizes.width}));
+  const RowSizes sizes = CheckRmsNorm(x, weight, dx);
+  CHECK(IsF32(dy) && SameShape(x, dy) && IsShaped(dweight, DType::kFloat32, {sizes.width}));
   return sizes;
 }
 

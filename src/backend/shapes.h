@@ -31,6 +31,7 @@ struct RowSizes {
 };
 RowSizes RowsOf(const Tensor& x);
 RowSizes CheckRmsNorm(const Tensor& x, const Tensor& weight, const Tensor& y);
+RowSizes CheckAddRmsNorm(const Tensor& x, const Tensor& sum, const Tensor& weight, const Tensor& y);
 RowSizes CheckRmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Tensor& dx,
                               const Tensor& dweight);
 void CheckRope(const Tensor& x, const Tensor& positions, const RopeTables& tables);

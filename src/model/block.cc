@@ -149,19 +149,15 @@ void Block::ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor
     const int64_t n = end - begin, width = config_.hidden_size;
     const Tensor normed = Allocate("input_norm", n, width);
     backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, normed);
-    // Three products are summed, in f32, before rounding.
+    // Three products are summed, in f32.
     const Tensor sum = backend_.arena().Allocate("input_norm_gradient", DType::kFloat32, {n, width});
     for (size_t i = 0; i < std::size(gradients); ++i) {
       const Tensor dheads = Matrix(gradients[i], begin, end);
       LinearBackwardWeight(backend_, dheads, normed, dw[kProjections[i].weight]);
       LinearBackwardInput(backend_, dheads, w[kProjections[i].weight], sum, /*accumulate=*/i > 0);
     }
-    const Tensor dnormed = Allocate("input_norm_gradient", n, width),
-                 dx = Allocate("input_gradient", n, width);
-    backend_.Cast(sum, dnormed);
-    backend_.RmsNormBackward(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, dnormed, dx,
-                             dw[kInputNorm]);
-    backend_.Add(dx, dresidual.Rows(begin, end));
+    backend_.RmsNormBackward(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, sum,
+                             dresidual.Rows(begin, end), dw[kInputNorm], /*accumulate=*/true);
   });
 }
 
@@ -179,8 +175,7 @@ Block::FeedForward Block::FeedForwardIn(Weights w, Tensor x, Tensor context) {
                          .up = Allocate("mlpwi_1", n, inner),
                          .act = Allocate("mlpwo_input", n, inner)};
   Linear(backend_, context, w[kOutProj], f.h);
-  backend_.Add(x, f.h);
-  backend_.RmsNorm(f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, f.m);
+  backend_.AddRmsNorm(x, f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, f.m);
   Linear(backend_, f.m, w[kGateProj], f.gate);
   Linear(backend_, f.m, w[kUpProj], f.up);
   backend_.SwiGlu(f.gate, f.up, f.act);
@@ -202,16 +197,12 @@ void Block::FeedForwardBackward(Weights w, Gradients dw, Tensor x, Tensor contex
   LinearBackwardWeight(backend_, dgate, f.m, dw[kGateProj]);
   LinearBackwardWeight(backend_, dup, f.m, dw[kUpProj]);
 
-  // Two products are summed, in f32, before rounding.
+  // Two products are summed, in f32.
   const Tensor sum = backend_.arena().Allocate("post_attention_norm_gradient", DType::kFloat32, {n, width});
   LinearBackwardInput(backend_, dgate, w[kGateProj], sum);
   LinearBackwardInput(backend_, dup, w[kUpProj], sum, /*accumulate=*/true);
-  const Tensor dm = Allocate("post_attention_norm_gradient", n, width),
-               dh = Allocate("residual_gradient", n, width);
-  backend_.Cast(sum, dm);
-  backend_.RmsNormBackward(f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, dm, dh,
-                           dw[kPostAttentionNorm]);
-  backend_.Add(dh, dresidual);
+  backend_.RmsNormBackward(f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, sum, dresidual,
+                           dw[kPostAttentionNorm], /*accumulate=*/true);
 
   LinearBackwardWeight(backend_, dresidual, context, dw[kOutProj]);
   LinearBackwardInput(backend_, dresidual, w[kOutProj], dcontext);

@@ -173,11 +173,10 @@ double Model::HeadLossAndGradients(const Sequence& sequence, Tensor hidden, doub
                                           static_cast<float>(loss_scale), dlogits);
     LinearBackwardWeight(backend_, dlogits, normed, dhead);
 
-    const Tensor dnormed = Allocate("final_norm_gradient", options_.dtype, n, width);
-    const Tensor dx = Allocate("hidden_gradient", options_.dtype, n, width);
+    const Tensor dnormed = Allocate("final_norm_gradient", DType::kFloat32, n, width);
     LinearBackwardInput(backend_, dlogits, w.head, dnormed);
-    backend_.RmsNormBackward(x, w.norm, config_.rms_norm_eps, dnormed, dx, dlast[kFinalNorm]);
-    backend_.Copy(dx, x);
+    backend_.RmsNormBackward(x, w.norm, config_.rms_norm_eps, dnormed, /*dx=*/x, dlast[kFinalNorm],
+                             /*accumulate=*/false);
   });
   ReleaseHead();
   weights_.GradReady(last_unit());  // the embedding's, if tied, only after its own backward pass

@@ -67,12 +67,16 @@ class CpuBackend final : public Backend {
     shapes::CheckRmsNorm(x, weight, y);
     cpu::RmsNorm(threads_, x, weight, epsilon, y);
   }
-  void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx,
-                       Tensor dweight) override {
+  void AddRmsNorm(Tensor x, Tensor sum, Tensor weight, float epsilon, Tensor y) override {
+    shapes::CheckAddRmsNorm(x, sum, weight, y);
+    cpu::AddRmsNorm(threads_, x, sum, weight, epsilon, y);
+  }
+  void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx, Tensor dweight,
+                       bool accumulate) override {
     shapes::CheckRmsNormBackward(x, weight, dy, dx, dweight);
     const Arena::Scope scope(arena());
     const Tensor workspace = Workspace("norm workspace", RmsNormBackwardWorkspace(x));
-    cpu::RmsNormBackward(threads_, x, weight, epsilon, dy, dx, dweight, workspace);
+    cpu::RmsNormBackward(threads_, x, weight, epsilon, dy, dx, dweight, accumulate, workspace);
   }
 
   void Rope(Tensor x, Tensor positions, const RopeTables& tables, bool inverse) override {

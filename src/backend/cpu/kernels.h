@@ -30,14 +30,18 @@ struct TypedKernels {
   void (*add)(const T* x, T* y, int64_t n);             // y += x
   void (*accumulate)(const T* x, float* y, int64_t n);  // y += x
   void (*rms_norm)(const T* x, const T* weight, float epsilon, T* y, int64_t rows, int64_t width);
-  // dweight (width) += over the rows.
-  void (*rms_norm_backward)(const T* x, const T* weight, float epsilon, const T* dy, T* dx, float* dweight,
-                            int64_t rows, int64_t width);
+  // sum += x, y = the norm of what sum then holds.
+  void (*add_rms_norm)(const T* x, T* sum, const T* weight, float epsilon, T* y, int64_t rows, int64_t width);
+  // dx = or +=; dweight (width) += over the rows. dx may be x.
+  void (*rms_norm_backward)(const T* x, const T* weight, float epsilon, const float* dy, T* dx,
+                            float* dweight, int64_t rows, int64_t width);
+  void (*rms_norm_backward_add)(const T* x, const T* weight, float epsilon, const float* dy, T* dx,
+                                float* dweight, int64_t rows, int64_t width);
   // One token: x (heads, 2·pairs); coarse and fine (pairs, 2) are its rows of the two tables.
   void (*rope)(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* fine, bool inverse);
   void (*swiglu)(const T* gate, const T* up, T* out, int64_t n);
   void (*swiglu_backward)(const T* gate, const T* up, const T* dout, T* dgate, T* dup, int64_t n);
-  // out = exp(logits − max) · factor.
+  // out = exp(logits − max) · factor; no logit exceeds max.
   void (*scaled_exp)(const float* logits, float max, float factor, T* out, int64_t n);
 };
 

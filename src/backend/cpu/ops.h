@@ -31,9 +31,10 @@ void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, Tensor dtabl
 
 // norm.cc
 void RmsNorm(Threads threads, Tensor x, Tensor weight, float epsilon, Tensor y);
+void AddRmsNorm(Threads threads, Tensor x, Tensor sum, Tensor weight, float epsilon, Tensor y);
 int64_t RmsNormBackwardWorkspace(const Tensor& x);
 void RmsNormBackward(Threads threads, Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx,
-                     Tensor dweight, Tensor workspace);
+                     Tensor dweight, bool accumulate, Tensor workspace);
 
 // rope.cc
 void Rope(Threads threads, Tensor x, Tensor positions, const RopeTables& tables, bool inverse);

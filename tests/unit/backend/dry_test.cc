@@ -35,7 +35,8 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
   backend.EmbeddingBackward(ids, x, make(f32, {kVocabulary, kWidth}));
   const Tensor gain = make(dtype, {kWidth});
   backend.RmsNorm(x, gain, 1e-5f, y);
-  backend.RmsNormBackward(x, gain, 1e-5f, y, z, make(f32, {kWidth}));
+  backend.AddRmsNorm(x, y, gain, 1e-5f, z);
+  backend.RmsNormBackward(x, gain, 1e-5f, make(f32, {tokens, kWidth}), z, make(f32, {kWidth}), true);
 
   const Tensor w = make(dtype, {kFeedForward, kWidth}), gate = make(dtype, {tokens, kFeedForward});
   const Tensor up = make(dtype, {tokens, kFeedForward}), out = make(dtype, {tokens, kFeedForward});
@@ -128,7 +129,7 @@ TEST_P(DryTest, EachWorkspaceIsTheSame) {
     EXPECT_EQ(real > 0, takes_some) << what;
   };
   expect_equal("norm", true, [](Backend& b, Tensor x, Tensor y, Tensor wide, Tensor) {
-    b.RmsNormBackward(x, x.Rows(0, 1).Reshape({50}), 1e-5f, x, y, wide.Rows(0, 1).Reshape({50}));
+    b.RmsNormBackward(x, x.Rows(0, 1).Reshape({50}), 1e-5f, wide, y, wide.Rows(0, 1).Reshape({50}), false);
   });
   expect_equal("loss", true,
                [](Backend& b, Tensor, Tensor, Tensor wide, Tensor ids) { b.CrossEntropy(wide, ids); });
