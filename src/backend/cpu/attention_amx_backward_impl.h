@@ -10,7 +10,7 @@
 // Weights are cut to bf16, not rounded: what that takes from them on average is in the coefficients of 2^x.
 #pragma once
 
-#include "backend/cpu/attention_amx_impl.h"
+#include "backend/cpu/attention_amx_gradients_impl.h"
 
 namespace longspan::cpu {
 namespace {
@@ -32,7 +32,8 @@ struct BackwardScratch {
   float* dq;                     // [query unit][unit of columns][32 columns][32 queries], without the scale
   // Of a square, left: [key unit][query unit][pair]; ds_right: [query unit][key unit][pair], right.
   uint32_t *p, *ds, *ds_right;
-  float *scores, *dp;   // [32 keys][32 queries]
+  float* scores;        // [2][32 keys][32 queries]
+  float *dp, *unused;   // [32 keys][32 queries]; sums of no product
   float *bias, *delta;  // [query], −lse in binades and −Δ
 
   BackwardScratch(const BackwardHead& head, float* scratch)
@@ -56,8 +57,9 @@ struct BackwardScratch {
     p = take(kWeightWords);
     ds = take(kWeightWords);
     ds_right = take(kWeightWords);
-    scores = reinterpret_cast<float*>(take(kSumFloats));
+    scores = reinterpret_cast<float*>(take(2 * kSumFloats));
     dp = reinterpret_cast<float*>(take(kSumFloats));
+    unused = reinterpret_cast<float*>(take(kSumFloats));
     bias = reinterpret_cast<float*>(take(kBackwardBlock.rows));
     delta = reinterpret_cast<float*>(take(kBackwardBlock.rows));
   }
@@ -68,7 +70,7 @@ int64_t BackwardScratchFloats(int64_t width, int64_t value_width) {
   return kKeyUnits *
              ((2 * width_units + value_units) * kPairWords + (width_units + value_units) * kSumFloats) +
          kSide * (2 * (width_units + value_units) * kPairWords + width_units * kSumFloats) +
-         3 * kWeightWords + 2 * kSumFloats + 2 * kBackwardBlock.rows;
+         3 * kWeightWords + 4 * kSumFloats + 2 * kBackwardBlock.rows;
 }
 
 // ------------------------------------------------------------------------------------------------ packing
@@ -142,65 +144,6 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t be
   }
 }
 
-// ---------------------------------------------------------------------------------------- weights of a unit
-
-// Scores become soft_cap · tanh(scale · score / soft_cap); dp is multiplied by the derivative of that.
-__attribute__((noinline)) void CapUnit(float scale, float soft_cap, float* scores, float* dp) {
-  for (int64_t i = 0; i < kSumFloats; i += kLanes) {
-    const Vec t = Tanh(Mul(Load(scores + i), Set(scale / soft_cap)));
-    Store(scores + i, Mul(t, Set(soft_cap)));
-    Store(dp + i, Mul(Load(dp + i), Sub(Set(1), Mul(t, t))));
-  }
-}
-
-// Numbers of pairs whose query doesn't see the key become `hidden`. `rows` are the queries' words.
-__attribute__((noinline)) void HideUnit(const uint64_t* rows, int shift, float hidden, float* scores) {
-  alignas(64) uint32_t bits[kUnit];
-  for (int64_t r = 0; r < kUnit; ++r) bits[r] = static_cast<uint32_t>(rows[r] >> shift);
-  const Words left = LoadWords(bits), right = LoadWords(bits + kLanes);
-  for (int64_t key = 0; key < kUnit; ++key) {
-    const Words bit = _mm512_set1_epi32(static_cast<int>(1u << key));
-    float* const row = scores + key * kSumRow;
-    Store(row, Select(_mm512_test_epi32_mask(left, bit), Load(row), Set(hidden)));
-    Store(row + kLanes, Select(_mm512_test_epi32_mask(right, bit), Load(row + kLanes), Set(hidden)));
-  }
-}
-
-// 2^y, times what cutting to bf16 takes away on average: 2^−8 of a number's power of two, relative to numbers
-// whose logarithms are spread evenly. Relative error 8e-5.
-LONGSPAN_INLINE Vec CutWeight(Vec y) {
-  constexpr float kCut = 1.0027076f;
-  const Vec f = Fraction(y);
-  Vec p = Fma(Set(0.07802452147f * kCut), f, Set(0.2260671556f * kCut));
-  p = Fma(p, f, Set(0.6958335638f * kCut));
-  p = Fma(p, f, Set(0.9999251962f * kCut));
-  return ScaleByFloor(p, y);
-}
-
-// Pᵀ and dSᵀ of a unit: left pairs, and dSᵀ as a right one.
-void WeightUnit(const float* scores, const float* dp, float factor, const float* bias, uint32_t* p,
-                uint32_t* ds, uint32_t* ds_right) {
-  const Vec f = Set(factor);
-  for (int64_t key = 0; key < kTileRows; ++key) {
-    Words weight[2][2], gradient[2][2];  // [key, key + 16][queries 0 …, 16 …]
-#pragma GCC unroll 2
-    for (int64_t i = 0; i < 2; ++i) {
-#pragma GCC unroll 2
-      for (int64_t j = 0; j < 2; ++j) {
-        const int64_t at = (key + i * kTileRows) * kSumRow + j * kLanes;
-        const Vec w = CutWeight(Fma(Load(scores + at), f, Load(bias + j * kLanes)));
-        weight[i][j] = _mm512_castps_si512(w);
-        gradient[i][j] = _mm512_castps_si512(Mul(w, Load(dp + at)));
-      }
-      StoreWords(p + (key + i * kTileRows) * kWords, PackUpperHalves(weight[i][0], weight[i][1]));
-      StoreWords(ds + (key + i * kTileRows) * kWords, PackUpperHalves(gradient[i][0], gradient[i][1]));
-    }
-#pragma GCC unroll 2
-    for (int64_t j = 0; j < 2; ++j)
-      StoreWords(ds_right + j * kTileWords + key * kWords, PackUpperHalves(gradient[0][j], gradient[1][j]));
-  }
-}
-
 // ------------------------------------------------------------------------------------------------- squares
 
 // Which units of a square are seen: by key unit the bits of query units, and the reverse.
@@ -218,6 +161,13 @@ struct SquareView {
       }
     }
   }
+
+  bool Sees(int k, int q) const { return (by_key[k] >> q & 1) != 0; }
+  bool IsEmpty() const {
+    uint32_t seen = 0;
+    for (int k = 0; k < kSide; ++k) seen |= by_key[k];
+    return seen == 0;
+  }
 };
 
 // From the first to the last unit that is seen.
@@ -232,82 +182,121 @@ struct UnitRange {
   LONGSPAN_INLINE bool Contains(int i) const { return begin <= i && i < end; }
 };
 
+// Zeros where nobody sees anything but a product goes over it.
+void ClearUnseen(const BackwardScratch& s, const SquareView& view) {
+  for (int k = 0; k < kSide; ++k) {
+    for (int q = 0; q < kSide; ++q) {
+      if (view.Sees(k, q)) continue;
+      if (UnitRange(view.by_key[k]).Contains(q)) {
+        ClearWords(kPairWords, s.p + (k * kSide + q) * kPairWords);
+        ClearWords(kPairWords, s.ds + (k * kSide + q) * kPairWords);
+      }
+      if (UnitRange(view.by_query[q]).Contains(k))
+        ClearWords(kPairWords, s.ds_right + (q * kSide + k) * kPairWords);
+    }
+  }
+}
+
+// P and dS of all units of a square: the products of one beside the vector work of the one before. kWidth and
+// kValue are the units of the two widths, or 0 for any.
+template <int kWidth, int kValue>
 void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const SquareView& view,
                   int64_t first_key_unit, const TileMask* tiles, int num_panels) {
   const float factor = FactorOf(head.scale, head.soft_cap);
   // Where 2^(factor · score + bias) is 0.
   const float hidden = factor < 0 ? -kNegativeInfinity : kNegativeInfinity;
-  for (int k = 0; k < kSide; ++k) {
-    for (int q = 0; q < kSide; ++q) {
-      uint32_t* const p = s.p + (k * kSide + q) * kPairWords;
-      uint32_t* const ds = s.ds + (k * kSide + q) * kPairWords;
-      uint32_t* const ds_right = s.ds_right + (q * kSide + k) * kPairWords;
-      if ((view.by_key[k] >> q & 1) == 0) {
-        // Zeros, if a product goes over it.
-        if (UnitRange(view.by_key[k]).Contains(q)) {
-          ClearWords(kPairWords, p);
-          ClearWords(kPairWords, ds);
-        }
-        if (UnitRange(view.by_query[q]).Contains(k)) ClearWords(kPairWords, ds_right);
-        continue;
+  struct Unit {
+    int k, q;
+  } units[kSide * kSide];
+  int num = 0;
+  for (int k = 0; k < kSide; ++k)
+    for (int q = 0; q < kSide; ++q)
+      if (view.Sees(k, q)) units[num++] = {k, q};
+
+  const auto operands_of = [&](int u) {
+    const int64_t key_unit = first_key_unit + units[u].k, q = units[u].q;
+    return UnitOperands{s.k + key_unit * s.width_units * kPairWords,
+                        s.q + q * s.width_units * kPairWords,
+                        s.v + key_unit * s.value_units * kPairWords,
+                        s.dout + q * s.value_units * kPairWords,
+                        s.delta + q * kUnit,
+                        s.scores + u % 2 * kSumFloats,
+                        s.dp};
+  };
+  // Once the unit's products are done, but for dp, which is in the tiles yet.
+  const auto prepare = [&](int u, float* before) {
+    float* const scores = s.scores + u % 2 * kSumFloats;
+    if (head.soft_cap != 0) {
+      StoreSums(s.dp);
+      before = s.unused;
+      CapUnit(head.scale, head.soft_cap, scores, s.dp);
+    }
+    const int64_t key_unit = first_key_unit + units[u].k;
+    const TileMask& tile = tiles[units[u].q * num_panels + key_unit / kPanelUnits];
+    if (tile.rows != nullptr) {
+      const int shift = static_cast<int>(key_unit % kPanelUnits) * kUnit;
+      HideUnit(tile.rows, shift, hidden, scores);
+      // A weight of 0 makes no zero of a derivative that is not finite.
+      if (head.soft_cap != 0) HideUnit(tile.rows, shift, 0, s.dp);
+    }
+    return before;
+  };
+  const auto work_of = [&](int u) __attribute__((always_inline)) {
+    const auto [k, q] = units[u];
+    return GradientWork(s.scores + u % 2 * kSumFloats, s.dp, factor, s.bias + q * kUnit,
+                        s.p + (k * kSide + q) * kPairWords, s.ds + (k * kSide + q) * kPairWords,
+                        s.ds_right + (q * kSide + k) * kPairWords);
+  };
+  for (int u = 0; u < num; ++u) {
+    const UnitOperands x = operands_of(u);
+    GradientWork work = work_of(u > 0 ? u - 1 : 0);
+    float* before = u > 0 ? prepare(u - 1, s.dp) : s.unused;
+    if constexpr (kWidth > 0) {
+      const UnitOperands next = operands_of(u + 1 < num ? u + 1 : u);
+      if (u == 0) {
+        LoadOperands(x.k, x.q);
+        UnitSteps<kWidth, kValue, false>(x, next, before, work);
+      } else {
+        UnitSteps<kWidth, kValue, true>(x, next, before, work);
       }
-      const int64_t key_unit = first_key_unit + k;
-      Multiply<true>(
-          s.width_units, [&](int64_t i) { return s.k + (key_unit * s.width_units + i) * kPairWords; },
-          [&](int64_t i) { return s.q + (q * s.width_units + i) * kPairWords; }, s.scores);
-      for (int64_t r = 0; r < kUnit; ++r)
-        for (int64_t j = 0; j < kUnit; j += kLanes)
-          Store(s.dp + r * kSumRow + j, Load(s.delta + q * kUnit + j));
-      Multiply<false>(
-          s.value_units, [&](int64_t i) { return s.v + (key_unit * s.value_units + i) * kPairWords; },
-          [&](int64_t i) { return s.dout + (q * s.value_units + i) * kPairWords; }, s.dp);
-      if (head.soft_cap != 0) CapUnit(head.scale, head.soft_cap, s.scores, s.dp);
-      const TileMask& tile = tiles[q * num_panels + key_unit / kPanelUnits];
-      if (tile.rows != nullptr) {
-        const int shift = static_cast<int>(key_unit % kPanelUnits) * kUnit;
-        HideUnit(tile.rows, shift, hidden, s.scores);
-        HideUnit(tile.rows, shift, 0, s.dp);  // a weight of 0 makes no zero of what is not finite
-      }
-      WeightUnit(s.scores, s.dp, factor, s.bias + q * kUnit, p, ds, ds_right);
+    } else {
+      StoreSums(before);
+      if (u > 0) work.Run<0, GradientWork::kStages>();
+      MultiplyUnit(s.width_units, s.value_units, x);
     }
   }
+  StoreSums(prepare(num - 1, s.dp));
+  work_of(num - 1).template Run<0, GradientWork::kStages>();
 }
 
 // dV += Pᵀ·dO, dK += dSᵀ·Q, dQᵀ += Kᵀ·dSᵀ. `fresh`: the queries whose dQᵀ is still to be started.
 void MultiplySquare(const BackwardScratch& s, const SquareView& view, int64_t first_key_unit,
                     uint32_t fresh) {
+  ProductStream stream(s.unused);
   for (int k = 0; k < kSide; ++k) {
     const UnitRange queries(view.by_key[k]);
-    const int64_t row = k * kSide + queries.begin, n = queries.end - queries.begin;
+    const int n = queries.end - queries.begin;
     if (n == 0) continue;
-    const auto add = [&](const uint32_t* weights, const uint32_t* x, int64_t column, float* to) {
-      Multiply<false>(
-          n, [&](int64_t i) { return weights + (row + i) * kPairWords; },
-          [&](int64_t i) { return x + (column * kSide + queries.begin + i) * kPairWords; }, to);
-    };
+    const int64_t row = (k * kSide + queries.begin) * kPairWords, key_unit = first_key_unit + k;
     for (int64_t column = 0; column < s.value_units; ++column)
-      add(s.p, s.dout_rows, column, s.dv + ((first_key_unit + k) * s.value_units + column) * kSumFloats);
+      stream.Add({s.p + row, s.dout_rows + (column * kSide + queries.begin) * kPairWords, kPairWords,
+                  s.dv + (key_unit * s.value_units + column) * kSumFloats, n, true});
     for (int64_t column = 0; column < s.width_units; ++column)
-      add(s.ds, s.q_rows, column, s.dk + ((first_key_unit + k) * s.width_units + column) * kSumFloats);
+      stream.Add({s.ds + row, s.q_rows + (column * kSide + queries.begin) * kPairWords, kPairWords,
+                  s.dk + (key_unit * s.width_units + column) * kSumFloats, n, true});
   }
   const uint32_t* const transposed = s.k_transposed + first_key_unit * s.width_units * kPairWords;
   for (int64_t column = 0; column < s.width_units; ++column) {
     for (int q = 0; q < kSide; ++q) {
       const UnitRange keys(view.by_query[q]);
-      const auto left = [&](int64_t i) {
-        return transposed + (column * kSide + keys.begin + i) * kPairWords;
-      };
-      const auto right = [&](int64_t i) { return s.ds_right + (q * kSide + keys.begin + i) * kPairWords; };
-      float* const to = s.dq + (q * s.width_units + column) * kSumFloats;
-      const int64_t n = keys.end - keys.begin;
-      if (n == 0) continue;
-      if ((fresh >> q & 1) != 0) {
-        Multiply<true>(n, left, right, to);
-      } else {
-        Multiply<false>(n, left, right, to);
-      }
+      if (keys.begin == keys.end) continue;
+      stream.Add({transposed + (column * kSide + keys.begin) * kPairWords,
+                  s.ds_right + (q * kSide + keys.begin) * kPairWords, kPairWords,
+                  s.dq + (q * s.width_units + column) * kSumFloats, keys.end - keys.begin,
+                  (fresh >> q & 1) == 0});
     }
   }
+  stream.End();
 }
 
 void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int num_panels,
@@ -317,10 +306,17 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
   const BackwardScratch s(head, scratch);
   const int64_t num_units = UnitsOf(queries.num_rows);
   PackQueries(head, queries, 0, num_units, s);
+  const auto is_width = [&](int64_t units) { return s.width_units == units && s.value_units == units; };
+  const auto weight_square = is_width(2)   ? WeightSquare<2, 2>
+                             : is_width(4) ? WeightSquare<4, 4>
+                             : is_width(8) ? WeightSquare<8, 8>
+                                           : WeightSquare<0, 0>;
   uint32_t fresh = ~0u;
   for (int64_t key_unit = 0; key_unit < num_panels * kPanelUnits; key_unit += kSide) {
     const SquareView view(tiles, num_panels, key_unit, num_units);
-    WeightSquare(head, s, view, key_unit, tiles, num_panels);
+    if (view.IsEmpty()) continue;
+    ClearUnseen(s, view);
+    weight_square(head, s, view, key_unit, tiles, num_panels);
     MultiplySquare(s, view, key_unit, fresh);
     for (int q = 0; q < kSide; ++q)
       if (view.by_query[q] != 0) fresh &= ~(1u << q);

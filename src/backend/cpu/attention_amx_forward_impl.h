@@ -11,7 +11,8 @@
 // weights are exact and so is the mean of the values.
 #pragma once
 
-#include "backend/cpu/attention_amx_impl.h"
+#include "backend/cpu/attention_amx_products_impl.h"
+#include "backend/cpu/attention_amx_weights_impl.h"
 
 namespace longspan::cpu {
 namespace {
@@ -20,19 +21,15 @@ constexpr BlockSize kForwardBlock = {512, 16, kUnit};
 constexpr int kStrips = kForwardBlock.rows / kUnit;
 constexpr int kBatch = 4;  // units of keys whose weights meet the values at once
 
-constexpr float kHeadroom = 60;  // binades
-
-// The rows of a strip between two units. Scores are those of q·k, or capped ones.
+// The rows of a strip between two phases. Scores are those of q·k, or capped ones.
 struct alignas(64) StripRows {
-  float max[kUnit];    // M above
-  float scale[kUnit];  // by which the output so far must be scaled before the batch's values are added
-  bool is_fresh;       // no unit seen yet
-  bool must_scale;     // some scale is not 1
-  int turn;            // which of the two sums holds
+  float max[kUnit];  // M above
+  bool is_fresh;     // no unit seen yet
+  int turn;          // which of the two sums holds
 };
 
-// Sums of a strip's weights, lane by lane, [turn][row][16]: those with a unit are written beside those before
-// it.
+// Sums of a strip's weights, lane by lane, [turn][row][16]: those with a phase's weights are written beside
+// those before.
 constexpr int64_t kTurnSums = kUnit * kLanes;
 
 struct ForwardScratch {
@@ -41,8 +38,10 @@ struct ForwardScratch {
   float* out;                   // [strip][unit of columns][32][32], unnormalised
   float* sums;                  // [strip][2 · kTurnSums]
   StripRows* rows;              // [strip]
-  uint32_t* weights;            // [kBatch][pair], left
-  float* scores;                // [kBatch][32][32]
+  uint32_t* weights;            // [2][kBatch][pair], left
+  float* scores;                // [2][≤ 2 units][32][32]
+  float* unused;                // [32][32], sums of no product
+  RowScales* scales;            // [2], as weights
   float* row;                   // [value width in whole units]
 
   ForwardScratch(const ForwardHead& head, float* scratch)
@@ -53,15 +52,18 @@ struct ForwardScratch {
         sums(out + kStrips * out_floats),
         rows(reinterpret_cast<StripRows*>(sums + kStrips * 2 * kTurnSums)),
         weights(reinterpret_cast<uint32_t*>(rows + kStrips)),
-        scores(reinterpret_cast<float*>(weights + kBatch * kPairWords)),
-        row(scores + kBatch * kSumFloats) {}
+        scores(reinterpret_cast<float*>(weights + 2 * kBatch * kPairWords)),
+        unused(scores + 4 * kSumFloats),
+        scales(reinterpret_cast<RowScales*>(unused + kSumFloats)),
+        row(reinterpret_cast<float*>(scales + 2)) {}
 };
 
 int64_t ForwardScratchFloats(int64_t width, int64_t value_width) {
   constexpr int64_t kRowsFloats = sizeof(StripRows) / sizeof(float);
+  constexpr int64_t kScalesFloats = sizeof(RowScales) / sizeof(float);
   return kStrips *
              (UnitsOf(width) * kPairWords + UnitsOf(value_width) * kSumFloats + 2 * kTurnSums + kRowsFloats) +
-         kBatch * (kPairWords + kSumFloats) + UnitsOf(value_width) * kUnit;
+         2 * kBatch * kPairWords + 5 * kSumFloats + 2 * kScalesFloats + UnitsOf(value_width) * kUnit;
 }
 
 // A packed unit of keys: [unit of columns][pair] of keys, right transposed, then the same of values, right. A
@@ -112,7 +114,6 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
     UnitRows q;
     StripRows& rows = s.rows[strip];
     rows.is_fresh = head.first;
-    rows.must_scale = false;
     rows.turn = 0;
     ClearFloats(s.out_floats, s.out + strip * s.out_floats);
     ClearFloats(kTurnSums, s.sums + strip * 2 * kTurnSums);
@@ -124,206 +125,196 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
       q.data[r] = RowOf(head.q, row);
       q.widths[r] = exists ? head.width : 0;
       rows.max[r] = kNegativeInfinity;
-      rows.scale[r] = 1;
       if (exists && !head.first) LoadStateRow(head, s, strip, r, row);
     }
     PackLeft(q, head.width, flip, s.q + strip * s.q_words);
   }
 }
 
-// ------------------------------------------------------------------------------------------------ scores
+// ------------------------------------------------------------------------------------------------- phases
 
-// Scores become soft_cap · tanh(scale · score / soft_cap).
-__attribute__((noinline)) void CapScores(float scale, float soft_cap, float* scores) {
-  for (int64_t i = 0; i < kSumFloats; i += kLanes)
-    Store(scores + i, Mul(Tanh(Mul(Load(scores + i), Set(scale / soft_cap))), Set(soft_cap)));
-}
-
-// Those that a row doesn't see become −∞; rows' bits from `shift` on are those of this unit's keys.
-__attribute__((noinline)) void HideScores(const uint64_t* rows, int shift, float* scores) {
-  const Vec hidden = Set(kNegativeInfinity);
-  for (int64_t r = 0; r < kUnit; ++r) {
-    float* row = scores + r * kSumRow;
-    const uint64_t bits = rows[r] >> shift;
-    Store(row, Select(bits, Load(row), hidden));
-    Store(row + kLanes, Select(bits >> kLanes, Load(row + kLanes), hidden));
-  }
-}
-
-// max[row] = the largest of the row's scores; NaN if one is.
-__attribute__((noinline)) void LargestScores(const float* scores, float* max) {
-  for (int64_t r = 0; r < kUnit; ++r) {
-    const Vec left = Load(scores + r * kSumRow), right = Load(scores + r * kSumRow + kLanes);
-    const bool has_nan = _mm512_cmp_ps_mask(left, right, _CMP_UNORD_Q) != 0;
-    max[r] = has_nan ? __builtin_nanf("") : MaxOf(Max(left, right));
-  }
-}
-
-// ----------------------------------------------------------------------------------------------- weights
-
-// 2^y: relative error 3e-6, a thousandth of what rounding to bf16 adds.
-LONGSPAN_INLINE Vec Weight(Vec y) {
-  const Vec f = Fraction(y);
-  Vec p = Fma(Set(0.01342668384f), f, Set(0.05224247277f));
-  p = Fma(p, f, Set(0.2412801981f));
-  p = Fma(p, f, Set(0.6930448413f));
-  p = Fma(p, f, Set(1.0f));
-  return ScaleByFloor(p, y);
-}
-
-// The upper 16 bits are the bf16 nearest to x.
-LONGSPAN_INLINE Words RoundUpper(Vec x) {
-  return _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
-}
-// A row's weights in a unit, and what they add to the row's lane sums.
-struct RowWeights {
-  Words packed;
-  Vec sum;
-
-  LONGSPAN_INLINE RowWeights(const float* scores, Vec max, Vec factor) {
-    const Vec headroom = Set(-kHeadroom);
-    const Vec left = Weight(Fma(Sub(Load(scores), max), factor, headroom));
-    const Vec right = Weight(Fma(Sub(Load(scores + kLanes), max), factor, headroom));
-    packed = PackUpperHalves(RoundUpper(left), RoundUpper(right));
-    sum = Add(left, right);
-  }
+// Up to kBatch consecutive units of keys that a strip sees.
+struct Batch {
+  int strip, n;
+  int first;              // unit in the key block
+  const TileMask* tiles;  // of the strip
 };
-
-// The weights of a unit, and sums with them beside those before. Returns whether some weight is 2 or more,
-// infinite or NaN.
-bool Weights(const float* scores, float factor, const float* max, const float* sums_before, float* sums,
-             uint32_t* weights) {
-  Words all = _mm512_setzero_si512();
-  for (int64_t r = 0; r < kUnit; ++r) {
-    const RowWeights w(scores + r * kSumRow, Set(max[r]), Set(factor));
-    StoreWords(weights + r * kWords, w.packed);
-    Store(sums + r * kLanes, Add(Load(sums_before + r * kLanes), w.sum));
-    all = _mm512_or_si512(all, w.packed);
-  }
-  return _mm512_test_epi32_mask(all, _mm512_set1_epi32(0x40004000)) != 0;
-}
-
-// A row of weights times a number.
-LONGSPAN_INLINE void ScaleWeights(uint32_t* weights, float scale) {
-  const Words old = LoadWords(weights), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  const Vec left = _mm512_castsi512_ps(_mm512_slli_epi32(old, 16));
-  const Vec right = _mm512_castsi512_ps(_mm512_and_si512(old, upper));
-  StoreWords(weights, PackUpperHalves(RoundUpper(Mul(left, Set(scale))), RoundUpper(Mul(right, Set(scale)))));
-}
-
-// Rows whose weights in unit `unit` of a batch are too large: a new maximum, and all that is there already
-// scaled to it. `scores` are the unit's, `weights` the batch's.
-__attribute__((noinline)) void Redo(const float* scores, float factor, StripRows* rows,
-                                    const float* sums_before, float* sums, uint32_t* weights, int unit) {
-  float max[kUnit];
-  LargestScores(scores, max);
-  for (int64_t r = 0; r < kUnit; ++r) {
-    const float old_max = rows->max[r];
-    const bool saw_nothing = old_max == kNegativeInfinity;
-    if (!saw_nothing && !((max[r] - old_max) * factor - kHeadroom >= 1)) continue;
-    uint32_t* const row_weights = weights + r * kWords;
-    Vec sum = Load(sums_before + r * kLanes);
-    if (max[r] == kNegativeInfinity) {
-      ClearWords(kWords, row_weights + unit * kPairWords);
-      Store(sums + r * kLanes, sum);
-      continue;
-    }
-    rows->max[r] = max[r];
-    if (!saw_nothing) {
-      const float scale = ScalarExp2((old_max - max[r]) * factor);
-      rows->scale[r] *= scale;
-      rows->must_scale = true;
-      sum = Mul(sum, Set(scale));
-      for (int before = 0; before < unit; ++before) ScaleWeights(row_weights + before * kPairWords, scale);
-    }
-    const RowWeights w(scores + r * kSumRow, Set(max[r]), Set(factor));
-    StoreWords(row_weights + unit * kPairWords, w.packed);
-    Store(sums + r * kLanes, Add(sum, w.sum));
-  }
-}
-
-// ------------------------------------------------------------------------------------------------- strips
-
-// A unit of keys that some row of a strip sees.
-struct VisibleUnit {
-  const uint32_t *keys, *values;
-  const uint64_t* rows;  // the mask's words, null: all is seen
-  int shift;             // of this unit's bits in them
-};
-
-// Those of a strip: at most so many. Returns their number.
 constexpr int kMostUnits = kForwardBlock.panels * kPanelUnits;
-int FindVisible(const ForwardHead& head, const uint32_t* panels, int num_panels, const TileMask* tiles,
-                VisibleUnit* visible) {
-  const int64_t unit_words = KeyUnitWords(head.width, head.value_width);
-  int n = 0;
-  for (int panel = 0; panel < num_panels; ++panel) {
-    for (int unit = 0; unit < kPanelUnits; ++unit) {
-      const uint32_t* keys = panels + (panel * kPanelUnits + unit) * unit_words;
-      const int shift = unit * kUnit;
-      if ((tiles[panel].any >> shift & 0xffffffffu) == 0) continue;
-      visible[n++] = {keys, keys + UnitsOf(head.width) * kPairWords, tiles[panel].rows, shift};
+constexpr int kMostBatches = kStrips * kMostUnits / 2;  // one of every two units at least is no gap
+
+int FindBatches(int64_t num_strips, int num_panels, const TileMask* tiles, Batch* batches) {
+  int num = 0;
+  for (int strip = 0; strip < num_strips; ++strip, tiles += num_panels) {
+    int room = 0;  // in the batch before
+    for (int unit = 0; unit < num_panels * kPanelUnits; ++unit) {
+      if ((tiles[unit / kPanelUnits].any >> (unit % kPanelUnits * kUnit) & 0xffffffffu) == 0) {
+        room = 0;
+        continue;
+      }
+      if (room == 0) {
+        batches[num++] = {strip, 0, unit, tiles};
+        room = kBatch;
+      }
+      ++batches[num - 1].n;
+      --room;
     }
   }
-  return n;
+  return num;
 }
 
-// What rows with a new maximum have put out so far.
-__attribute__((noinline)) void ScaleOut(const ForwardScratch& s, int64_t strip) {
-  StripRows& rows = s.rows[strip];
-  for (int64_t r = 0; r < kUnit; ++r) {
-    if (rows.scale[r] == 1) continue;
-    for (int64_t column = 0; column < s.out_floats / kUnit; column += kLanes) {
-      float* out = OutAt(s, strip, r, column);
-      Store(out, Mul(Load(out), Set(rows.scale[r])));
+// All batches of a block, one after another, in phases of kUnits units. A phase makes the scores of its
+// units; beside these products the weights of the phase before, kRows rows a step; and a part of the columns
+// of the output for the batch whose weights were finished last.
+template <int kUnits, int kRows>
+class ForwardPhases {
+  static constexpr int kPhases = kBatch / kUnits;  // of a batch
+  static_assert(kPhases >=
+                2);  // the first weights of a batch are there before the last products beside its others
+
+ public:
+  ForwardPhases(const ForwardHead& head, const ForwardScratch& s, const uint32_t* panels,
+                const Batch* batches, int num_batches)
+      : head_(head), s_(s), panels_(panels), batches_(batches), num_batches_(num_batches) {}
+
+  __attribute__((noinline)) void Run() {
+    float* before = s_.unused;
+    bool is_loaded = false;
+    for (int phase = 0; phase < (num_batches_ + 1) * kPhases + 1; ++phase) {
+      const int units = NumUnits(phase - 1), num = NumProducts(phase), num_next = NumProducts(phase + 1);
+      PrepareScores(phase - 1);
+      ScaleOut(phase);
+      const Rows rows = RowsOf(phase - 1);
+      WeightWork<kUnits, kRows> work(units, ScoresOf(phase - 1), factor_, rows.max, rows.before, rows.after,
+                                     WeightsOf(phase - 1) + DoneUnits(phase - 1) * kPairWords);
+      for (int i = 0; i < num; ++i) {
+        const Product x = ProductOf(phase, i);
+        if (!is_loaded) LoadOperands(x.left, x.right);
+        is_loaded = i + 1 < num || num_next > 0;
+        const Product next = i + 1 < num    ? ProductOf(phase, i + 1)
+                             : num_next > 0 ? ProductOf(phase + 1, 0)
+                                            : x;
+        RunProduct(x, next, before, work);
+        before = x.sums;
+      }
+      // The next phase needs its scores, and sums without a product to store them must not stay.
+      if (num > 0 && (num == NumUnits(phase) || num_next == 0)) {
+        StoreSums(before);
+        before = s_.unused;
+      }
+      work.Finish();
+      if (units > 0 && work.IsAnyTooLarge()) {
+        Redo(units, ScoresOf(phase - 1), factor_, rows.max, rows.before, rows.after, WeightsOf(phase - 1),
+             DoneUnits(phase - 1), ScalesOf(phase - 1));
+        is_loaded = false;  // perhaps weights that have changed
+      }
     }
-    rows.scale[r] = 1;
   }
-  rows.must_scale = false;
-}
 
-void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t strip, const VisibleUnit* visible,
-                  int num_visible) {
-  const float factor = FactorOf(Magnitude(head.scale), head.soft_cap);
-  const uint32_t* q = s.q + strip * s.q_words;
-  StripRows& rows = s.rows[strip];
-  for (int begin = 0; begin < num_visible; begin += kBatch) {
-    const int n = static_cast<int>(Least(kBatch, num_visible - begin));
-    for (int i = 0; i < n; ++i) {
-      const VisibleUnit& unit = visible[begin + i];
-      float* const scores = s.scores + i * kSumFloats;
-      Multiply<true>(
-          UnitsOf(head.width), [&](int64_t k) { return q + k * kPairWords; },
-          [&](int64_t k) { return unit.keys + k * kPairWords; }, scores);
-      if (head.soft_cap != 0) CapScores(Magnitude(head.scale), head.soft_cap, scores);
-      if (unit.rows != nullptr) HideScores(unit.rows, unit.shift, scores);
-      if (rows.is_fresh) LargestScores(scores, rows.max);
-      rows.is_fresh = false;
-      float* const sums = s.sums + strip * 2 * kTurnSums;
-      const float* const before = sums + rows.turn * kTurnSums;
-      rows.turn ^= 1;
-      float* const after = sums + rows.turn * kTurnSums;
-      if (Weights(scores, factor, rows.max, before, after, s.weights + i * kPairWords))
-        Redo(scores, factor, &rows, before, after, s.weights, i);
+ private:
+  bool Exists(int phase) const { return phase >= 0 && phase < num_batches_ * kPhases; }
+  const Batch& BatchOf(int phase) const { return batches_[phase / kPhases]; }
+  static int DoneUnits(int phase) { return phase % kPhases * kUnits; }
+  int NumUnits(int phase) const {
+    return Exists(phase) ? static_cast<int>(Bounded(BatchOf(phase).n - DoneUnits(phase), 0, kUnits)) : 0;
+  }
+  // The phase of scores whose place is now the values'.
+  static int ValuePhase(int phase) { return phase - kPhases - 1; }
+  // The first column unit of the output that is the phase's.
+  int64_t FirstColumn(int phase) const { return phase % kPhases * UnitsOf(head_.value_width) / kPhases; }
+  int64_t EndColumn(int phase) const { return (phase % kPhases + 1) * UnitsOf(head_.value_width) / kPhases; }
+  int NumProducts(int phase) const {
+    const int values = ValuePhase(phase);
+    const int64_t columns = Exists(values) ? EndColumn(values) - FirstColumn(values) : 0;
+    return NumUnits(phase) + static_cast<int>(columns);
+  }
+
+  float* ScoresOf(int phase) const { return s_.scores + (phase & 1) * kUnits * kSumFloats; }
+  uint32_t* WeightsOf(int phase) const { return s_.weights + (phase / kPhases & 1) * kBatch * kPairWords; }
+  RowScales* ScalesOf(int phase) const { return &s_.scales[phase / kPhases & 1]; }
+
+  Product ProductOf(int phase, int i) const {
+    const int64_t unit_words = KeyUnitWords(head_.width, head_.value_width);
+    if (i < NumUnits(phase)) {
+      const Batch& batch = BatchOf(phase);
+      const uint32_t* keys = panels_ + (batch.first + DoneUnits(phase) + i) * unit_words;
+      return {s_.q + batch.strip * s_.q_words,        keys, kPairWords, ScoresOf(phase) + i * kSumFloats,
+              static_cast<int>(UnitsOf(head_.width)), false};
     }
-    if (rows.must_scale) ScaleOut(s, strip);
-    for (int64_t column = 0; column < UnitsOf(head.value_width); ++column)
-      Multiply<false>(
-          n, [&](int64_t k) { return s.weights + k * kPairWords; },
-          [&](int64_t k) { return visible[begin + k].values + column * kPairWords; },
-          s.out + strip * s.out_floats + column * kSumFloats);
+    const int values = ValuePhase(phase);
+    const Batch& batch = BatchOf(values);
+    const int64_t column = FirstColumn(values) + i - NumUnits(phase);
+    const uint32_t* right = panels_ + batch.first * unit_words + (UnitsOf(head_.width) + column) * kPairWords;
+    return {WeightsOf(values), right, unit_words, s_.out + batch.strip * s_.out_floats + column * kSumFloats,
+            batch.n,           true};
   }
-}
 
+  // Whatever scores need before they become weights.
+  void PrepareScores(int phase) const {
+    const int units = NumUnits(phase);
+    if (units == 0) return;
+    const Batch& batch = BatchOf(phase);
+    StripRows& rows = s_.rows[batch.strip];
+    float* const scores = ScoresOf(phase);
+    if (head_.soft_cap != 0) CapScores(Magnitude(head_.scale), head_.soft_cap, units * kSumFloats, scores);
+    for (int i = 0; i < units; ++i) {
+      const int unit = batch.first + DoneUnits(phase) + i;
+      const uint64_t* const seen = batch.tiles[unit / kPanelUnits].rows;
+      if (seen != nullptr) HideScores(seen, unit % kPanelUnits * kUnit, scores + i * kSumFloats);
+    }
+    if (rows.is_fresh) LargestScores(scores, units, rows.max);
+    rows.is_fresh = false;
+    rows.turn ^= 1;
+    if (DoneUnits(phase) == 0) ScalesOf(phase)->Clear();
+  }
+
+  struct Rows {
+    float* max;
+    const float* before;
+    float* after;
+  };
+  Rows RowsOf(int phase) const {
+    if (NumUnits(phase) == 0) return {nullptr, nullptr, nullptr};
+    const int64_t strip = BatchOf(phase).strip, turn = s_.rows[strip].turn;
+    float* const sums = s_.sums + strip * 2 * kTurnSums;
+    return {s_.rows[strip].max, sums + (turn ^ 1) * kTurnSums, sums + turn * kTurnSums};
+  }
+
+  // The output that rows with a new maximum have so far, in the phase's columns.
+  void ScaleOut(int phase) const {
+    const int values = ValuePhase(phase);
+    if (!Exists(values) || !ScalesOf(values)->any) return;
+    float* const out = s_.out + BatchOf(values).strip * s_.out_floats;
+    for (int64_t column = FirstColumn(values); column < EndColumn(values); ++column)
+      for (int64_t i = 0; i < kSumFloats; i += kLanes) {
+        float* const to = out + column * kSumFloats + i;
+        Store(to, Mul(Load(to), Set(ScalesOf(values)->scale[i / kSumRow])));
+      }
+  }
+
+  const ForwardHead& head_;
+  const ForwardScratch& s_;
+  const uint32_t* const panels_;
+  const Batch* const batches_;
+  const int num_batches_;
+  const float factor_ = FactorOf(Magnitude(head_.scale), head_.soft_cap);
+};
+
+// Units and rows are such that the weights of a phase just fit beside its products at widths of 64, 128 and
+// 256.
 void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float* panels, int num_panels,
                  const TileMask* tiles, float* scratch) {
   const FlushDenormals flush;
   const TilesInUse in_use;
   const ForwardScratch s(head, scratch);
-  for (int64_t strip = 0; strip * kUnit < queries.num_rows; ++strip, tiles += num_panels) {
-    VisibleUnit visible[kMostUnits];
-    const int n = FindVisible(head, reinterpret_cast<const uint32_t*>(panels), num_panels, tiles, visible);
-    ForwardStrip(head, s, strip, visible, n);
+  const auto* const words = reinterpret_cast<const uint32_t*>(panels);
+  Batch batches[kMostBatches];
+  const int num = FindBatches(UnitsOf(queries.num_rows), num_panels, tiles, batches);
+  if (UnitsOf(head.width) + UnitsOf(head.value_width) <= 5) {
+    ForwardPhases<2, 8>(head, s, words, batches, num).Run();
+  } else if (UnitsOf(head.width) + UnitsOf(head.value_width) <= 12) {
+    ForwardPhases<1, 4>(head, s, words, batches, num).Run();
+  } else {
+    ForwardPhases<1, 2>(head, s, words, batches, num).Run();
   }
 }
 

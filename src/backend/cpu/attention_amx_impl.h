@@ -116,45 +116,20 @@ LONGSPAN_INLINE void ClearFloats(int64_t n, float* to) {
   __builtin_memset(to, 0, sizeof(float) * static_cast<size_t>(n));
 }
 
-// ----------------------------------------------------------------------------------------------- products
-
-// sums = (kFromZero) or += Σ over n steps k of left(k) · right(k), pairs of tiles.
-template <bool kFromZero, class Left, class Right>
-LONGSPAN_INLINE void Multiply(int64_t n, const Left& left, const Right& right, float* sums) {
-  constexpr int64_t kLower = kTileRows * kSumRow;
-  if constexpr (kFromZero) {
-    TileZero<0>();
-    TileZero<1>();
-    TileZero<2>();
-    TileZero<3>();
-  } else {
-    TileLoad<0>(sums, kSumRowBytes);
-    TileLoad<1>(sums + kTileRows, kSumRowBytes);
-    TileLoad<2>(sums + kLower, kSumRowBytes);
-    TileLoad<3>(sums + kLower + kTileRows, kSumRowBytes);
-  }
-  for (int64_t k = 0; k < n; ++k) {
-    TileLoad<4>(left(k), kTileRowBytes);
-    TileLoad<5>(left(k) + kTileWords, kTileRowBytes);
-    TileStream<6>(right(k), kTileRowBytes);
-    TileStream<7>(right(k) + kTileWords, kTileRowBytes);
-    TileDot<0, 4, 6>();
-    TileDot<1, 4, 7>();
-    TileDot<2, 5, 6>();
-    TileDot<3, 5, 7>();
-  }
-  TileStore<0>(sums, kSumRowBytes);
-  TileStore<1>(sums + kTileRows, kSumRowBytes);
-  TileStore<2>(sums + kLower, kSumRowBytes);
-  TileStore<3>(sums + kLower + kTileRows, kSumRowBytes);
-}
-
 // --------------------------------------------------------------------------------------------- arithmetic
 
 // x − ⌊x⌋; 0 for infinities.
 LONGSPAN_INLINE Vec Fraction(Vec x) { return _mm512_reduce_ps(x, 0x09); }
 // x · 2^⌊y⌋.
 LONGSPAN_INLINE Vec ScaleByFloor(Vec x, Vec y) { return _mm512_scalef_ps(x, y); }
+
+// Keeps a value from being computed later than here: it is for the author to say what runs beside what.
+LONGSPAN_INLINE void Keep(Vec& x) { __asm__ volatile("" : "+v"(x)); }
+LONGSPAN_INLINE void Keep(Words& x) { __asm__ volatile("" : "+v"(x)); }
+
+LONGSPAN_INLINE int64_t Bounded(int64_t x, int64_t low, int64_t high) {
+  return x < low ? low : x > high ? high : x;
+}
 
 // Scores are numbers in a unit of sums times this, and never 0 times, so that −∞ can stand for what is not
 // seen.
