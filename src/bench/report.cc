@@ -23,15 +23,19 @@ void PrintLine(fmt::format_string<Args...> format, Args&&... args) {
 
 void Report::Peaks(const std::vector<DType>& dtypes, const std::vector<int>& threads) {
   for (const DType dtype : dtypes)
-    for (const int n : threads)
-      for (const cpu::PeakRate& rate : cpu::MeasurePeaks(dtype, n))
-        units_.push_back({rate.unit, dtype, n, rate.flops_per_second});
+    for (const int n : threads) {
+      const std::vector<cpu::PeakRate> constant = cpu::MeasurePeaks(dtype, n),
+                                       random = cpu::MeasurePeaks(dtype, n, cpu::PeakOperands::kRandom);
+      for (size_t i = 0; i < constant.size(); ++i)
+        units_.push_back(
+            {constant[i].unit, dtype, n, constant[i].flops_per_second, random[i].flops_per_second});
+    }
   peak_ = MeasureCpuPeak(dtypes.front(), threads.back());
   if (json_) return;
-  PrintLine("target {}; registers alone, GFLOP/s:", CpuTargetName());
+  PrintLine("target {}; registers alone, GFLOP/s with constants and with random numbers:", CpuTargetName());
   for (const UnitPeak& unit : units_)
-    PrintLine("  {:<9} {:<22} {:>4} thread{} {:>9.1f}", Name(unit.dtype), unit.unit, unit.threads,
-              unit.threads == 1 ? " " : "s", unit.flops_per_second / 1e9);
+    PrintLine("  {:<9} {:<22} {:>4} thread{} {:>9.1f} {:>9.1f}", Name(unit.dtype), unit.unit, unit.threads,
+              unit.threads == 1 ? " " : "s", unit.flops_per_second / 1e9, unit.random_flops_per_second / 1e9);
   PrintLine("\n{:<14} {:<15} {:<9} {:<26} {:>7} {:>9} {:>8} {:>10}   min … max", "case", "pass", "dtype",
             "shape", "threads", "GFLOP/s", "of peak", "median s");
 }
@@ -90,7 +94,8 @@ void Report::PrintJson(const std::vector<PassMedian>& medians) const {
     json["units"].push_back({{"unit", unit.unit},
                              {"dtype", Name(unit.dtype)},
                              {"threads", unit.threads},
-                             {"gflops", unit.flops_per_second / 1e9}});
+                             {"gflops", unit.flops_per_second / 1e9},
+                             {"gflops_random", unit.random_flops_per_second / 1e9}});
   json["cases"] = Json::array();
   for (const Case& row : cases_) {
     const Measured& m = row.measured;

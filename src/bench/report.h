@@ -48,7 +48,7 @@ class Report {
     std::string unit;
     DType dtype;
     int threads;
-    double flops_per_second;
+    double flops_per_second, random_flops_per_second;
   };
   struct PassMedian {
     std::string pass;

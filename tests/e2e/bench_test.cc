@@ -23,6 +23,12 @@ void ExpectSound(const json& report) {
   EXPECT_GT(report.at("peak_gflops").get<double>(), 0);
   EXPECT_FALSE(report.at("unit").get<std::string>().empty());
   EXPECT_FALSE(report.at("units").empty());
+  for (const json& unit : report.at("units")) {
+    // The same instructions; random numbers may lower the clock.
+    const double ratio = unit.at("gflops_random").get<double>() / unit.at("gflops").get<double>();
+    EXPECT_GT(ratio, 0.1) << unit;
+    EXPECT_LT(ratio, 10) << unit;
+  }
   for (const json& row : report.at("cases")) {
     for (const char* key : {"max_target_length", "head_dim", "query_heads", "kv_heads", "threads"})
       EXPECT_GE(row.at(key).get<int64_t>(), 1) << key << " of " << row;

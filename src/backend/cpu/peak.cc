@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_features.h"
 #include "backend/cpu/parallel.h"
+#include "core/random.h"
 
 namespace longspan {
 namespace cpu {
@@ -17,12 +19,14 @@ namespace {
 constexpr int kChains = 12;
 
 // SSE2, which every x86-64 has: products and sums apart.
-void RunScalar(int64_t iterations) {
+void RunScalar(int64_t iterations, const uint32_t* operands) {
   typedef float Vector __attribute__((vector_size(16)));
   Vector sum[kChains];
 #pragma GCC unroll 32  // every index a constant, or the sums live in memory
   for (int i = 0; i < kChains; ++i) sum[i] = Vector{} + static_cast<float>(i + 1);
-  Vector factor = Vector{} + 0.75f, term = Vector{} + 0.3f;
+  Vector factor, term;
+  std::memcpy(&factor, operands, sizeof factor);
+  std::memcpy(&term, operands + 16, sizeof term);
   __asm__ volatile("" : "+x"(factor), "+x"(term));
   for (int64_t n = 0; n < iterations; ++n) {
 #pragma GCC unroll 16
@@ -38,14 +42,34 @@ double Seconds() {
 }
 
 constexpr double kBurstSeconds = 2e-4, kMeasureSeconds = 4e-3;
+constexpr int kMinBursts = 5;  // also where other work holds the core for longer than that
+
+struct alignas(64) OperandTable {
+  uint32_t words[kPeakOperandWords];
+};
+OperandTable MakeOperands(const PeakUnit& unit, PeakOperands kind) {
+  const CounterRandom random(0, "peak");
+  OperandTable table;
+  for (int64_t i = 0; i < kPeakOperandWords; ++i) {
+    // Sign and mantissa; the exponent makes it 0.5 … 1. The constant is 0.75.
+    uint32_t& word = table.words[i];
+    const bool constant = kind == PeakOperands::kConstant;
+    const uint32_t bits = static_cast<uint32_t>(random.Bits(static_cast<uint64_t>(i)));
+    if (unit.pairs)
+      word = 0x3f003f00 | (constant ? 0x00400040 : bits & 0x807f807f);
+    else
+      word = 0x3f000000 | (constant ? 0x00400000 : bits & 0x807fffff);
+  }
+  return table;
+}
 
 // Iterations that take one thread about a burst.
-int64_t Calibrate(const PeakUnit& unit) {
+int64_t Calibrate(const PeakUnit& unit, const OperandTable& operands) {
   for (int64_t iterations = 1000;; iterations *= 2) {
     double fastest = kBurstSeconds;  // of a few, as any of them may have been interrupted
     for (int i = 0; i < 3; ++i) {
       const double start = Seconds();
-      unit.run(iterations);
+      unit.run(iterations, operands.words);
       fastest = std::min(fastest, Seconds() - start);
     }
     if (fastest >= kBurstSeconds / 2) return iterations;
@@ -53,8 +77,9 @@ int64_t Calibrate(const PeakUnit& unit) {
 }
 
 // FLOP/s of all threads together: the sum of their best bursts while all are at work.
-double Measure(const PeakUnit& unit, int num_threads) {
-  const int64_t iterations = Calibrate(unit);
+double Measure(const PeakUnit& unit, int num_threads, PeakOperands kind) {
+  const OperandTable operands = MakeOperands(unit, kind);
+  const int64_t iterations = Calibrate(unit, operands);
   const double flops = static_cast<double>(unit.flops_per_iteration) * static_cast<double>(iterations);
   std::vector<double> rates(static_cast<size_t>(num_threads));
   std::atomic<int> num_ready = 0;
@@ -62,9 +87,10 @@ double Measure(const PeakUnit& unit, int num_threads) {
     num_ready.fetch_add(1);
     while (num_ready.load() < num_threads) std::this_thread::yield();
     double best = 0, now = Seconds();
-    for (const double end = now + kMeasureSeconds; now < end;) {
+    const double end = now + kMeasureSeconds;
+    for (int burst = 0; now < end || burst < kMinBursts; ++burst) {
       const double start = now;
-      unit.run(iterations);
+      unit.run(iterations, operands.words);
       now = Seconds();
       best = std::max(best, flops / (now - start));
     }
@@ -92,12 +118,14 @@ std::vector<const PeakUnit*> UnitsFor(DType dtype, const CpuFeatures& cpu) {
 
 bool IsFaster(const PeakUnit& a, const PeakUnit& b) {
   constexpr int64_t kIterations = 2000;  // some 10 µs
+  const OperandTable operands[2] = {MakeOperands(a, PeakOperands::kConstant),
+                                    MakeOperands(b, PeakOperands::kConstant)};
   // Best of bursts that take turns: interruptions are too few to hit all of one unit's.
   double rates[2] = {0, 0};
   for (int burst = 0; burst < 20; ++burst) {
     for (const PeakUnit* unit : {&a, &b}) {
       const double start = Seconds();
-      unit->run(kIterations);
+      unit->run(kIterations, operands[unit == &a ? 0 : 1].words);
       const double rate = static_cast<double>(unit->flops_per_iteration * kIterations) / (Seconds() - start);
       double& best = rates[unit == &a ? 0 : 1];
       best = std::max(best, rate);
@@ -106,16 +134,16 @@ bool IsFaster(const PeakUnit& a, const PeakUnit& b) {
   return rates[0] > rates[1];
 }
 
-std::vector<PeakRate> MeasurePeaks(DType dtype, int num_threads) {
+std::vector<PeakRate> MeasurePeaks(DType dtype, int num_threads, PeakOperands operands) {
   CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16);
   CHECK(num_threads >= 1);
   std::vector<PeakRate> rates;
   for (const PeakUnit* unit : UnitsFor(dtype, DetectCpu()))
-    rates.push_back({unit->name, Measure(*unit, num_threads)});
+    rates.push_back({unit->name, Measure(*unit, num_threads, operands)});
   return rates;
 }
 
-const PeakUnit kScalarPeak = {"sse2 multiply and add", kChains * 4 * 2, RunScalar};
+const PeakUnit kScalarPeak = {"sse2 multiply and add", kChains * 4 * 2, false, RunScalar};
 
 }  // namespace cpu
 
