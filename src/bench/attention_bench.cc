@@ -48,25 +48,28 @@ struct Problem {
         dq(DType::kFloat32, {s.length, s.query_heads, s.head_dim}),
         dk(DType::kFloat32, {s.length, s.kv_heads, s.head_dim}),
         dv(DType::kFloat32, {s.length, s.kv_heads, s.head_dim}),
+        key_mean(DType::kFloat32, {s.kv_heads, s.head_dim}),
         span{0, s.length} {
     for (int64_t head = 0; head < s.query_heads; ++head)
       kv_of.push_back(static_cast<int32_t>(head / (s.query_heads / s.kv_heads)));
   }
 
+  // As the strategies do: dq of bf16 takes the keys less their mean.
+  bool UsesKeyMean() const { return dtype == DType::kBFloat16; }
   AttentionCall Call(const Mask& mask) const {
     return {.mask = &mask,
             .query_spans = {&span, 1},
             .key_spans = {&span, 1},
             .kv_of = kv_of,
             .scale = 1 / std::sqrt(static_cast<float>(sizes.head_dim)),
-            .sinks = {},
-            .key_mean = {}};
+            .key_mean = UsesKeyMean() ? key_mean.tensor() : Tensor()};
   }
   void Forward(Backend& backend, const Mask& mask) const {
     backend.AttentionForward(Call(mask), q.tensor(), k.tensor(), v.tensor(), true, true, {}, out.tensor(),
                              lse.tensor());
   }
   void Backward(Backend& backend, const Mask& mask) const {
+    if (UsesKeyMean()) backend.MeanOfRows(k.tensor(), {&span, 1}, sizes.length, key_mean.tensor());
     backend.AttentionDelta(out.tensor(), dout.tensor(), delta.tensor());
     backend.AttentionBackward(Call(mask), q.tensor(), k.tensor(), v.tensor(), dout.tensor(), lse.tensor(),
                               delta.tensor(), dq.tensor(), dk.tensor(), dv.tensor());
@@ -75,6 +78,7 @@ struct Problem {
   Sizes sizes;
   DType dtype;
   Buffer q, k, v, dout, out, lse, delta, dq, dk, dv;
+  Buffer key_mean;
   Range span;
   std::vector<int32_t> kv_of;
 };
