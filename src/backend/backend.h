@@ -84,6 +84,7 @@ class Backend {
 
   virtual std::string Describe() const = 0;   // "cpu, avx512, 2 threads"
   virtual bool dry() const { return false; }  // true: tensors can't be read, results are unknown
+  virtual int num_threads() const = 0;        // of this rank on the host
   Arena& arena() { return *arena_; }
 
   // Memory.

@@ -22,6 +22,7 @@ class DryBackend final : public Backend {
 
   std::string Describe() const override { return fmt::format("dry run of cpu, {}", Name(target_)); }
   bool dry() const override { return true; }
+  int num_threads() const override { return num_threads_; }
 
   void Zero(Tensor) override {}
   void Copy(Tensor src, Tensor dst) override { shapes::CheckCopy(src, dst); }

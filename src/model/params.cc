@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "backend/cpu/parallel.h"
 #include "core/check.h"
 #include "core/random.h"
 
@@ -82,14 +83,18 @@ std::vector<Tensor> UnitViews(const ParamUnit& unit, Tensor flat) {
   return views;
 }
 
-void InitializeParam(const ParamRow& row, double initializer_range, uint64_t seed, Tensor values) {
+void InitializeParam(const ParamRow& row, double initializer_range, uint64_t seed, int num_threads,
+                     Tensor values) {
   CHECK(values.num_elements() == row.num_elements);
   float* data = values.data<float>();
   const CounterRandom random(seed, row.name);
-  for (int64_t i = 0; i < row.num_elements; ++i)
-    data[i] = row.kind == ParamKind::kVector
-                  ? 1.0f
-                  : static_cast<float>(initializer_range * random.Normal(static_cast<uint64_t>(i)));
+  constexpr int64_t kBlock = int64_t{1} << 13;  // elements: some hundred microseconds
+  cpu::ParallelBlocks(num_threads, row.num_elements, kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      data[i] = row.kind == ParamKind::kVector
+                    ? 1.0f
+                    : static_cast<float>(initializer_range * random.Normal(static_cast<uint64_t>(i)));
+  });
 }
 
 }  // namespace longspan

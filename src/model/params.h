@@ -57,6 +57,7 @@ std::vector<Tensor> UnitViews(const ParamUnit& unit, Tensor flat);
 
 // Initial values of one parameter, f32: matrices and embeddings normal(0, initializer_range), norms 1.
 // A function of (seed, name, element) alone.
-void InitializeParam(const ParamRow& row, double initializer_range, uint64_t seed, Tensor values);
+void InitializeParam(const ParamRow& row, double initializer_range, uint64_t seed, int num_threads,
+                     Tensor values);
 
 }  // namespace longspan

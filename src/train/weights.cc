@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/cpu/parallel.h"
+
 namespace longspan {
 
 namespace {
@@ -59,7 +61,7 @@ void ResidentWeights::Initialize(double initializer_range, uint64_t seed) {
   for (size_t i = 0; i < units_.size(); ++i) {
     const std::vector<Tensor> views = UnitViews(table_.units[i], units_[i].master);
     for (size_t p = 0; p < views.size(); ++p)
-      InitializeParam(table_.units[i].rows[p], initializer_range, seed, views[p]);
+      InitializeParam(table_.units[i].rows[p], initializer_range, seed, NumThreads(), views[p]);
   }
   RefreshCompute();
 }
@@ -69,8 +71,11 @@ void ResidentWeights::RefreshCompute() {
     const Unit& u = At(unit);
     if (u.compute.IsNull()) continue;
     const float* master = u.master.data<float>();
-    std::transform(master, master + u.master.num_elements(), u.compute.data<BFloat16>(),
-                   [](float x) { return BFloat16(x); });
+    BFloat16* compute = u.compute.data<BFloat16>();
+    constexpr int64_t kBlock = int64_t{1} << 16;  // elements
+    cpu::ParallelBlocks(NumThreads(), u.master.num_elements(), kBlock, [&](int64_t begin, int64_t end) {
+      std::transform(master + begin, master + end, compute + begin, [](float x) { return BFloat16(x); });
+    });
     Pack(unit);
   }
 }

@@ -54,6 +54,7 @@ class ResidentWeights final : public WeightStore {
     std::vector<Tensor> grad_views;
   };
   const Unit& At(int unit) const { return units_[static_cast<size_t>(unit)]; }
+  int NumThreads() const { return backend_ == nullptr ? 1 : backend_->num_threads(); }
 
   Backend* backend_;
   Arena arena_;

@@ -24,6 +24,8 @@ class CpuBackend final : public Backend {
     return fmt::format("cpu, {}, {} thread{}", Name(target_), threads_.num, threads_.num == 1 ? "" : "s");
   }
 
+  int num_threads() const override { return threads_.num; }
+
   void Zero(Tensor x) override { cpu::Zero(threads_, x); }
   void Copy(Tensor src, Tensor dst) override {
     shapes::CheckCopy(src, dst);
