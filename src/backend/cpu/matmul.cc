@@ -54,32 +54,31 @@ class MatrixProducts::OneDnn {
     stream_ = dnnl::stream(engine_);
   }
 
-  int64_t Scratchpad(const MatmulArgs& args) { return Find(args).scratchpad_bytes; }
+  // With `packs_b`, b comes in the form that PackB writes.
+  int64_t Scratchpad(const MatmulArgs& args, bool packs_b) { return Find(args, packs_b).scratchpad_bytes; }
 
-  void Run(const MatmulArgs& args, void* scratchpad) {
-    const Entry& entry = Find(args);
+  // packed_b is null if b comes as it is.
+  void Run(const MatmulArgs& args, void* packed_b, void* scratchpad) {
+    const Entry& entry = Find(args, packed_b != nullptr);
     const auto memory = [&](const dnnl::memory::desc& desc, void* data) {
       return dnnl::memory(desc, engine_, data);
     };
-    entry.primitive.execute(stream_, {{DNNL_ARG_SRC, memory(entry.a, args.a.raw())},
-                                      {DNNL_ARG_WEIGHTS, memory(entry.b, Operand(args))},
-                                      {DNNL_ARG_DST, memory(entry.c, args.c.raw())},
-                                      {DNNL_ARG_SCRATCHPAD, memory(entry.scratchpad, scratchpad)}});
+    entry.primitive.execute(
+        stream_, {{DNNL_ARG_SRC, memory(entry.a, args.a.raw())},
+                  {DNNL_ARG_WEIGHTS, memory(entry.b, packed_b != nullptr ? packed_b : args.b.raw())},
+                  {DNNL_ARG_DST, memory(entry.c, args.c.raw())},
+                  {DNNL_ARG_SCRATCHPAD, memory(entry.scratchpad, scratchpad)}});
     stream_.wait();
   }
 
-  int64_t PackedBytes(const Tensor& matrix) {
-    return RoundUp64(FindForm(matrix, true).bytes) + RoundUp64(FindForm(matrix, false).bytes);
-  }
+  // Of the form in which products read `matrix` as b, transposed or not, fastest: whatever m, the dtype of c
+  // and the number of threads.
+  int64_t PackedBytes(const Tensor& matrix, bool transposed) { return FindForm(matrix, transposed).bytes; }
 
-  void Pack(const Tensor& matrix, const Tensor& packed) {
-    char* to = static_cast<char*>(packed.raw());
-    for (const bool transposed : {true, false}) {
-      const Form& form = FindForm(matrix, transposed);
-      dnnl::memory from(form.plain, engine_, matrix.raw()), form_memory(form.packed, engine_, to);
-      form.reorder.execute(stream_, from, form_memory);
-      to += RoundUp64(form.bytes);
-    }
+  void PackB(const Tensor& matrix, bool transposed, void* packed) {
+    const Form& form = FindForm(matrix, transposed);
+    dnnl::memory from(form.plain, engine_, matrix.raw()), to(form.packed, engine_, packed);
+    form.reorder.execute(stream_, from, to);
     stream_.wait();
   }
 
@@ -90,36 +89,29 @@ class MatrixProducts::OneDnn {
     dnnl::memory::desc a, b, c, scratchpad;
     int64_t scratchpad_bytes = 0;
   };
-  // How products read b fastest: whatever m, the dtype of c and the number of threads.
   struct Form {
     dnnl::reorder reorder;
     dnnl::memory::desc plain, packed;
     int64_t bytes = 0;
   };
 
-  const Entry& Find(const MatmulArgs& args) {
+  const Entry& Find(const MatmulArgs& args, bool packs_b) {
     omp_set_num_threads(num_threads_);  // of this thread's regions alone; oneDNN plans for as many
     const auto [m, n, k] = shapes::CheckMatmul(args);
-    const Key key{m,
-                  n,
-                  k,
-                  args.a.dtype(),
-                  args.c.dtype(),
-                  args.transpose_a,
-                  args.transpose_b,
-                  args.accumulate,
-                  !args.packed_b.IsNull()};
+    const Key key{
+        m,      n, k, args.a.dtype(), args.c.dtype(), args.transpose_a, args.transpose_b, args.accumulate,
+        packs_b};
     const auto found = entries_.find(key);
-    return found != entries_.end() ? found->second : entries_.emplace(key, Make(args, m, n, k)).first->second;
+    return found != entries_.end() ? found->second
+                                   : entries_.emplace(key, Make(args, m, n, k, packs_b)).first->second;
   }
 
-  Entry Make(const MatmulArgs& args, int64_t m, int64_t n, int64_t k) {
+  Entry Make(const MatmulArgs& args, int64_t m, int64_t n, int64_t k, bool packs_b) {
     const auto in = TypeOf(args.a.dtype()), out = TypeOf(args.c.dtype());
     using Dims = dnnl::memory::dims;
     Entry entry;
     entry.a = dnnl::memory::desc({m, k}, in, args.transpose_a ? Dims{1, m} : Dims{k, 1});
-    entry.b = args.packed_b.IsNull() ? PlainB(k, n, in, args.transpose_b)
-                                     : FindForm(args.b, args.transpose_b).packed;
+    entry.b = packs_b ? FindForm(args.b, args.transpose_b).packed : PlainB(k, n, in, args.transpose_b);
     entry.c = dnnl::memory::desc({m, n}, out, Dims{n, 1});
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -141,14 +133,6 @@ class MatrixProducts::OneDnn {
     return {{k, n}, type, transposed ? Dims{1, k} : Dims{n, 1}};
   }
 
-  // Where b is: itself, or its form in what Pack wrote, that for transposed b first.
-  void* Operand(const MatmulArgs& args) {
-    if (args.packed_b.IsNull()) return args.b.raw();
-    return static_cast<char*>(args.packed_b.raw()) +
-           (args.transpose_b ? 0 : RoundUp64(FindForm(args.b, true).bytes));
-  }
-
-  // Of `matrix` as b, transposed or not.
   const Form& FindForm(const Tensor& matrix, bool transposed) {
     omp_set_num_threads(num_threads_);
     const int64_t k = matrix.dim(transposed ? 1 : 0), n = matrix.dim(transposed ? 0 : 1);
@@ -168,7 +152,7 @@ class MatrixProducts::OneDnn {
     const dnnl::reorder::primitive_desc reorder(engine_, form.plain, engine_, form.packed, attr);
     CHECK(reorder.scratchpad_desc().get_size() == 0);
     form.reorder = dnnl::reorder(reorder);
-    form.bytes = static_cast<int64_t>(form.packed.get_size());
+    form.bytes = RoundUp64(static_cast<int64_t>(form.packed.get_size()));
     return forms_.emplace(key, std::move(form)).first->second;
   }
 
@@ -200,20 +184,32 @@ bool MatrixProducts::IsOnTiles(DType dtype) const {
   return (target_ == CpuTarget::kAmx || target_ == CpuTarget::kAmxModel) && dtype == DType::kBFloat16;
 }
 
-// oneDNN's products gain 4 to 14 % from a packed b where bf16 is the CPU's own (docs/performance.md).
+// oneDNN gains 1 to 14 % from a packed b where bf16 is the CPU's own (docs/performance.md).
+bool MatrixProducts::GainsFromPacking(DType dtype) const {
+  return target_ == CpuTarget::kAvx512Bf16 && dtype == DType::kBFloat16;
+}
+
+// The gain is in proportion to m, the cost is not.
+bool MatrixProducts::PacksFirst(const MatmulArgs& args) const {
+  constexpr int64_t kFewestRows = 256;
+  return GainsFromPacking(args.a.dtype()) && args.packed_b.IsNull() && args.c.dim(0) >= kFewestRows;
+}
+
 int64_t MatrixProducts::PackedBytes(const Tensor& matrix) {
   CHECK(matrix.rank() == 2 && shapes::IsFloat(matrix));
   if (matrix.num_elements() == 0) return 0;
   if (IsOnTiles(matrix.dtype())) return TilePackedBytes(matrix);
-  const bool gains = target_ == CpuTarget::kAvx512Bf16 && matrix.dtype() == DType::kBFloat16;
-  return gains ? one_dnn_->PackedBytes(matrix) : 0;
+  if (!GainsFromPacking(matrix.dtype())) return 0;
+  return one_dnn_->PackedBytes(matrix, true) + one_dnn_->PackedBytes(matrix, false);
 }
 
 void MatrixProducts::Pack(const Tensor& matrix, Tensor packed) {
   CHECK(packed.num_bytes() == PackedBytes(matrix));
   if (packed.num_bytes() == 0) return;
   if (IsOnTiles(matrix.dtype())) return TilePack(target_, num_threads_, matrix, packed);
-  one_dnn_->Pack(matrix, packed);
+  char* const to = static_cast<char*>(packed.raw());
+  one_dnn_->PackB(matrix, true, to);
+  one_dnn_->PackB(matrix, false, to + one_dnn_->PackedBytes(matrix, true));
 }
 
 int64_t MatrixProducts::Workspace(const MatmulArgs& args) {
@@ -221,9 +217,11 @@ int64_t MatrixProducts::Workspace(const MatmulArgs& args) {
   if (m == 0 || n == 0 || k == 0) return 0;
   if (target_ == CpuTarget::kScalar) return PlainMatmulWorkspace(args);
   if (IsOnTiles(args.a.dtype())) return TileMatmulWorkspace(args, num_threads_);
-  if (!NeedsWidening(args)) return one_dnn_->Scratchpad(args);
+  if (PacksFirst(args))
+    return one_dnn_->PackedBytes(args.b, args.transpose_b) + one_dnn_->Scratchpad(args, true);
+  if (!NeedsWidening(args)) return one_dnn_->Scratchpad(args, !args.packed_b.IsNull());
   const Widened wide = Widen(args, Tensor());
-  return wide.operand_bytes + one_dnn_->Scratchpad(wide.args);
+  return wide.operand_bytes + one_dnn_->Scratchpad(wide.args, false);
 }
 
 void MatrixProducts::Run(const MatmulArgs& args, Tensor workspace) {
@@ -236,12 +234,22 @@ void MatrixProducts::Run(const MatmulArgs& args, Tensor workspace) {
   }
   if (target_ == CpuTarget::kScalar) return PlainMatmul(num_threads_, args, workspace);
   if (IsOnTiles(args.a.dtype())) return TileMatmul(target_, num_threads_, args, workspace);
-  if (!NeedsWidening(args)) return one_dnn_->Run(args, workspace.raw());
-  const Widened wide = Widen(args, workspace);
-  Cast(threads, args.a, wide.args.a);
-  Cast(threads, args.b, wide.args.b);
-  one_dnn_->Run(wide.args, static_cast<char*>(workspace.raw()) + wide.operand_bytes);
-  if (args.c.dtype() == DType::kBFloat16) Cast(threads, wide.args.c, args.c);
+  char* const scratch = static_cast<char*>(workspace.raw());
+  if (NeedsWidening(args)) {
+    const Widened wide = Widen(args, workspace);
+    Cast(threads, args.a, wide.args.a);
+    Cast(threads, args.b, wide.args.b);
+    one_dnn_->Run(wide.args, nullptr, scratch + wide.operand_bytes);
+    if (args.c.dtype() == DType::kBFloat16) Cast(threads, wide.args.c, args.c);
+  } else if (PacksFirst(args)) {
+    one_dnn_->PackB(args.b, args.transpose_b, scratch);
+    one_dnn_->Run(args, scratch, scratch + one_dnn_->PackedBytes(args.b, args.transpose_b));
+  } else if (!args.packed_b.IsNull()) {  // the form for transposed b comes first
+    char* const packed = static_cast<char*>(args.packed_b.raw());
+    one_dnn_->Run(args, args.transpose_b ? packed : packed + one_dnn_->PackedBytes(args.b, true), scratch);
+  } else {
+    one_dnn_->Run(args, nullptr, scratch);
+  }
 }
 
 }  // namespace longspan::cpu

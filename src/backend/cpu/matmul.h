@@ -32,6 +32,9 @@ class MatrixProducts {
   // Where the CPU has no bf16 products of its own: through f32 copies of the operands.
   bool NeedsWidening(const MatmulArgs& args) const;
   bool IsOnTiles(DType dtype) const;
+  // Whether oneDNN should be given b packed, and whether it is worth it to pack b for this product alone.
+  bool GainsFromPacking(DType dtype) const;
+  bool PacksFirst(const MatmulArgs& args) const;
   shapes::MatmulSizes Check(const MatmulArgs& args);
 
   CpuTarget target_;

@@ -16,8 +16,8 @@ LONGSPAN_FOR_TARGETS(MatmulTest);
 struct Sizes {
   int64_t m, n, k;
 };
-constexpr Sizes kSizes[] = {{1, 1, 1},     {7, 5, 3},   {33, 65, 17}, {64, 48, 130}, {130, 1, 70},
-                            {20, 30, 257}, {16, 16, 0}, {0, 5, 3},    {5, 0, 3}};
+constexpr Sizes kSizes[] = {{1, 1, 1},     {7, 5, 3},     {33, 65, 17}, {64, 48, 130}, {130, 1, 70},
+                            {260, 40, 20}, {20, 30, 257}, {16, 16, 0},  {0, 5, 3},     {5, 0, 3}};
 
 // Each element within the rounding of f32 sums of its own size: a bf16 or TF32 unit would be 1,000 times off.
 void ExpectProduct(const Guarded& c, const std::vector<double>& want, const std::vector<double>& magnitude) {

@@ -66,7 +66,7 @@ constexpr DType kOutputs[] = {DType::kFloat32, DType::kBFloat16};
 // Strips, blocks of columns and blocks of k by the limits in matmul_tiles.cc; whole and broken units; rows of
 // whole pairs of cache lines (n a multiple of 64), of whole lines, and others.
 TEST_F(MatmulTilesTest, NothingButTheOperandsMatters) {
-  for (const auto& [m, n, k] : {std::array<int64_t, 3>{130, 1030, 1050},
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{34, 1030, 1050},
                                 {260, 72, 1030},
                                 {400, 130, 520},
                                 {70, 192, 513},
@@ -159,7 +159,7 @@ TEST_F(MatmulTilesTest, InfinitiesAndNanStayInTheirRows) {
 TEST_F(MatmulTilesTest, TheModelEqualsTheHardware) {
   if (!cpu::Runs(cpu::DetectCpu(), CpuTarget::kAmx)) GTEST_SKIP() << "this CPU has no AMX";
   for (const auto& [m, n, k] :
-       {std::array<int64_t, 3>{130, 1030, 1050}, {260, 72, 1030}, {400, 130, 520}, {33, 127, 30}}) {
+       {std::array<int64_t, 3>{34, 1030, 1050}, {260, 72, 1030}, {400, 130, 520}, {33, 127, 30}}) {
     const Problem p = RandomProblem(random_, m, n, k);
     for (const DType out : kOutputs) {
       for (const bool is_packed : {false, true}) {
