@@ -23,11 +23,10 @@ class UnavailableTokenizer final : public Tokenizer {
   UnavailableTokenizer(std::string file, int64_t vocab_size)
       : file_(std::move(file)), vocab_size_(vocab_size) {}
   int64_t vocab_size() const override { return vocab_size_; }
-  std::vector<int32_t> Encode(std::string_view) const override { Refuse(); }
-  std::string Decode(std::span<const int32_t>) const override { Refuse(); }
-  bool IsBytes() const override { return false; }
+  void AppendToken(int32_t, bool, std::string*) const override { Refuse(); }
 
  private:
+  std::vector<int32_t> DoEncode(std::string_view, bool) const override { Refuse(); }
   [[noreturn]] void Refuse() const {
     throw Error(fmt::format(
         "the model has a tokenizer of its own ({}), which longspan cannot run yet, and bytes would "

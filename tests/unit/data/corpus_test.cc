@@ -22,14 +22,15 @@ using Ids = std::vector<int32_t>;
 class PairTokenizer final : public Tokenizer {
  public:
   int64_t vocab_size() const override { return 200; }
-  Ids Encode(std::string_view text) const override {
+  void AppendToken(int32_t, bool, std::string*) const override {}
+
+ private:
+  Ids DoEncode(std::string_view text, bool) const override {
     Require(text.size() % 2 == 0, "an odd number of letters");
     Ids ids;
     for (size_t i = 0; i < text.size(); i += 2) ids.push_back(text[i] + text[i + 1] - 2 * 'a');
     return ids;
   }
-  std::string Decode(std::span<const int32_t>) const override { return ""; }
-  bool IsBytes() const override { return false; }
 };
 
 class CorpusTest : public ::testing::Test {
