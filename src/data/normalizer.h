@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -27,7 +28,10 @@ class Normalizer {
   };
   using Step = std::variant<NormalForm, Lowercase, Prepend, Replace, Strip>;
 
-  void Add(Step step) { steps_.push_back(std::move(step)); }
+  template <class S>  // one of Step's
+  void Add(S step) {
+    steps_.emplace_back(std::move(step));
+  }
 
   // The text after all steps in order: `text` itself where there are none, else `*buffer`. Valid UTF-8 in and
   // out.

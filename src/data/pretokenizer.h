@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -32,7 +33,10 @@ class Pretokenizer {
   using Step = std::variant<Split, PrefixSpace, Metaspace>;
   using Sink = std::function<void(std::string_view piece)>;
 
-  void Add(Step step) { steps_.push_back(std::move(step)); }
+  template <class S>  // one of Step's
+  void Add(S step) {
+    steps_.emplace_back(std::move(step));
+  }
 
   // Gives all pieces to `sink` in order; none is empty. `is_first`: the text begins the document.
   void Cut(std::string_view text, bool is_first, Regex::Scratch& scratch, const Sink& sink) const;
