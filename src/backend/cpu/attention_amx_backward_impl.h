@@ -245,7 +245,7 @@ void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const Squa
     const auto [k, q] = units[u];
     return GradientWork(s.scores + u % 2 * kSumFloats, s.dp, factor, s.bias + q * kUnit,
                         s.p + (k * kSide + q) * kPairWords, s.ds + (k * kSide + q) * kPairWords,
-                        s.ds_right + (q * kSide + k) * kPairWords);
+                        s.ds_right + (q * kSide + k) * kPairWords, kSide * kPairWords);
   };
   for (int u = 0; u < num; ++u) {
     const UnitOperands x = operands_of(u);

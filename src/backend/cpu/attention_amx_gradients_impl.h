@@ -37,9 +37,17 @@ class GradientWork {
  public:
   static constexpr int kStages = 64;
 
+  // The next query unit's dS as a right pair is next_right words on.
   LONGSPAN_INLINE GradientWork(const float* scores, const float* dp, float factor, const float* bias,
-                               uint32_t* p, uint32_t* ds, uint32_t* ds_right)
-      : scores_(scores), dp_(dp), bias_(bias), p_(p), ds_(ds), ds_right_(ds_right), factor_(Set(factor)) {}
+                               uint32_t* p, uint32_t* ds, uint32_t* ds_right, int64_t next_right)
+      : scores_(scores),
+        dp_(dp),
+        bias_(bias),
+        p_(p),
+        ds_(ds),
+        ds_right_(ds_right),
+        next_right_(next_right),
+        factor_(Set(factor)) {}
 
   // Stages [kBegin, kEnd).
   template <int kBegin, int kEnd>
@@ -54,6 +62,14 @@ class GradientWork {
   // Vector i: queries 16 · (i mod 2) … of the key, or of that 16 below.
   template <int kStage>
   LONGSPAN_INLINE void Stage(int key) {
+    if constexpr (kStage == 0) {
+      // Where those of the next unit will be stored, as a rule.
+      for (int64_t row = key * kWords; row < kPairWords; row += kTileWords) {
+        __builtin_prefetch(p_ + kPairWords + row, 1);
+        __builtin_prefetch(ds_ + kPairWords + row, 1);
+        __builtin_prefetch(ds_right_ + next_right_ + row, 1);
+      }
+    }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const int64_t at = (key + i / 2 * kTileRows) * kSumRow + i % 2 * kLanes;
@@ -83,6 +99,7 @@ class GradientWork {
 
   const float *scores_, *dp_, *bias_;
   uint32_t *p_, *ds_, *ds_right_;
+  const int64_t next_right_;
   const Vec factor_;
   // 2^f times what cutting to bf16 takes away on average: 2^−8 of a number's power of two, relative to
   // numbers whose logarithms are spread evenly. Relative error 8e-5.

@@ -38,13 +38,14 @@ struct UnitRows {
   }
 };
 
-// Those of a panel's unit, and zeros past its end.
+// Those of a panel's unit, and zeros past its end; asks for those of the unit after it.
 LONGSPAN_INLINE void FindKeys(const ConstRows& x, const KeyPanel& keys, int unit, int64_t width,
                               UnitRows* rows) {
   for (int j = 0; j < kUnit; ++j) {
     const int64_t key = unit * kUnit + j;
     rows->widths[j] = key < keys.count ? width : 0;
     rows->data[j] = RowOf(x, keys.row + (key < keys.count ? key : 0));
+    PrefetchRow(x, keys.row + key + kUnit, width);
   }
 }
 

@@ -89,7 +89,7 @@ struct NoWork {
 template <First kFirst, class Work>
 LONGSPAN_INLINE void AnyStep(const uint32_t* left, const uint32_t* right, float* before, float* sums,
                              Work& work) {
-  if (!work.IsDone()) {
+  if (!work.IsDone() && (kFirst == First::kNo || Work::kFromFirstStep)) {
     Step<kFirst>(left, right, before, sums, work);
   } else {
     NoWork none;
@@ -118,9 +118,10 @@ LONGSPAN_INLINE void RunProduct(const Product& x, const Product& next, float* be
   }
 }
 
-// Asks for the sums of the next product.
+// Asks for the sums of the next product, once those of this one are there.
 class PrefetchWork {
  public:
+  static constexpr bool kFromFirstStep = false;
   struct Step {};
   LONGSPAN_INLINE explicit PrefetchWork(const float* sums) : line_(sums) {}
   LONGSPAN_INLINE bool IsDone() const { return false; }

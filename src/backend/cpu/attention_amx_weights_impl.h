@@ -63,6 +63,7 @@ class WeightWork {
   static constexpr int kVectors = 2 * kAtOnce;
 
  public:
+  static constexpr bool kFromFirstStep = true;
   struct Step {
     Vec y[kVectors], f[kVectors], p[kVectors];
   };

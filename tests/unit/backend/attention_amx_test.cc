@@ -29,13 +29,13 @@ double RelativeError(const Floats& got, const std::vector<double>& want) {
   return std::sqrt(error / norm);
 }
 
-// Widths whose loops are tuned, and others; more rows and keys than a block of either pass.
+// Widths whose loops are tuned, and others; once more rows and keys than a block of either pass.
 TEST(AttentionOnTiles, IsAsExactAsBfloat16Allows) {
   Random random(40);
   const std::pair<int64_t, int64_t> widths[] = {{64, 64}, {128, 128}, {256, 256},
                                                 {96, 32}, {16, 160},  {40, 64}};
   for (const auto& [width, value_width] : widths) {
-    const Problem p = OneDocument(width + value_width > 256 ? 270 : 580, width, value_width, random);
+    const Problem p = OneDocument(width == 64 ? 580 : 280, width, value_width, random);
     const Expected e = Reference(p);
     for (const CpuTarget target : TileTargets()) {
       SCOPED_TRACE(fmt::format("widths {} and {}, {}", width, value_width, Name(target)));
@@ -43,10 +43,10 @@ TEST(AttentionOnTiles, IsAsExactAsBfloat16Allows) {
       plan.num_threads = kFew;
       plan.delta = e.delta;
       const Result got = Compute(p, plan);
-      EXPECT_LT(RelativeError(got.out, e.forward.out), 2.6e-3);
-      EXPECT_LT(RelativeError(got.dq, e.gradients.dq), 5e-3);
-      EXPECT_LT(RelativeError(got.dk, e.gradients.dk), 5e-3);
-      EXPECT_LT(RelativeError(got.dv, e.gradients.dv), 5e-3);
+      EXPECT_LT(RelativeError(got.out, e.forward.out), 2.3e-3);
+      EXPECT_LT(RelativeError(got.dq, e.gradients.dq), 2.3e-3);
+      EXPECT_LT(RelativeError(got.dk, e.gradients.dk), 2.3e-3);
+      EXPECT_LT(RelativeError(got.dv, e.gradients.dv), 2.3e-3);
       ExpectNear("lse", got.lse, e.forward.lse, 4e-6);
     }
   }
