@@ -12,7 +12,7 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr BlockSize kBackwardBlock = {384, 3, kStripRows};
+constexpr BlockSize kBackwardBlock = {192, 9, kStripRows};
 constexpr int64_t kKeyBlock = kBackwardBlock.panels * kPanelKeys;
 static_assert(kKeyBlock % kStripRows == 0);
 constexpr int64_t kStripPairs = kStripRows / 2;
@@ -25,7 +25,7 @@ struct BackwardScratch {
   uint32_t *k_width_pairs, *v_width_pairs;  // [panel][words][64]
   uint32_t* k_pairs;                        // row pairs: panels of kKeyBlock / 2
   float *dk, *dv;                           // panels of kKeyBlock rows; dk lacks the scale
-  uint32_t *q, *dout;                       // row panels of kBackwardBlock.rows
+  uint32_t *q, *dout;                       // row panels of a strip
   uint32_t *q_pairs, *dout_pairs;           // row pairs: panels of kQueryPairs
   uint32_t *p_pairs, *ds_pairs;             // [kQueryPairs][kPairRow], pairs of query rows
   uint32_t* ds;                             // [kBackwardBlock.rows][kGradientRow], pairs of keys
@@ -38,8 +38,8 @@ struct BackwardScratch {
         dk(reinterpret_cast<float*>(k_pairs + kKeyBlock / 2 * PanelWidth(head.width))),
         dv(dk + kKeyBlock * PanelWidth(head.width)),
         q(reinterpret_cast<uint32_t*>(dv + kKeyBlock * PanelWidth(head.value_width))),
-        dout(q + kBackwardBlock.rows * PanelWidth(PairsOf(head.width))),
-        q_pairs(dout + kBackwardBlock.rows * PanelWidth(PairsOf(head.value_width))),
+        dout(q + kStripRows * PanelWidth(PairsOf(head.width))),
+        q_pairs(dout + kStripRows * PanelWidth(PairsOf(head.value_width))),
         dout_pairs(q_pairs + kQueryPairs * PanelWidth(head.width)),
         p_pairs(dout_pairs + kQueryPairs * PanelWidth(head.value_width)),
         ds_pairs(p_pairs + kQueryPairs * kPairRow),
@@ -52,8 +52,8 @@ int64_t BackwardScratchFloats(int64_t width, int64_t value_width) {
   const int64_t words = RowWords(width) + RowWords(value_width);
   const int64_t panel_words = PanelWidth(PairsOf(width)) + PanelWidth(PairsOf(value_width));
   const int64_t columns = PanelWidth(width) + PanelWidth(value_width);
-  return kKeyBlock * (words + columns) + kKeyBlock / 2 * PanelWidth(width) +
-         kBackwardBlock.rows * (panel_words + kGradientRow + 2) + kQueryPairs * (columns + 2 * kPairRow);
+  return kKeyBlock * (words + columns) + kKeyBlock / 2 * PanelWidth(width) + kStripRows * panel_words +
+         kBackwardBlock.rows * (kGradientRow + 2) + kQueryPairs * (columns + 2 * kPairRow);
 }
 
 void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panels, float* scratch) {
@@ -69,10 +69,10 @@ void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panel
   __builtin_memset(s.dv, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.value_width)));
 }
 
-// Rows [begin, end) of the block: whole strips, zeros past the block's end.
-void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t begin, int64_t end,
-                 const BackwardScratch& s) {
-  for (int64_t r = begin; r < end; r += 2) {
+// The strip from row `begin` of the block on, zeros past the block's end.
+LONGSPAN_INLINE void PackStrip(const BackwardHead& head, const QueryBlock& queries, int64_t begin,
+                               const BackwardScratch& s) {
+  for (int64_t r = begin; r < begin + kStripRows; r += 2) {
     const uint16_t *q[2], *dout[2];
     int64_t widths[2], value_widths[2];
     for (int64_t i = 0; i < 2; ++i) {
@@ -92,10 +92,10 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t be
       s.delta[r + i] = is_empty ? 0 : head.delta.data[row * head.delta.stride];
       widths[i] = is_good ? head.width : 0;
       value_widths[i] = is_good ? head.value_width : 0;
-      PackWords(q[i], widths[i], head.width, SignFlip(head.scale), s.q + (r + i) * kColumns,
-                kBackwardBlock.rows);
-      PackWords(dout[i], value_widths[i], head.value_width, 0, s.dout + (r + i) * kColumns,
-                kBackwardBlock.rows);
+      PackWords(q[i], widths[i], head.width, SignFlip(head.scale), s.q + (r + i - begin) * kColumns,
+                kStripRows);
+      PackWords(dout[i], value_widths[i], head.value_width, 0, s.dout + (r + i - begin) * kColumns,
+                kStripRows);
     }
     PackRowPair(q[0], widths[0], q[1], widths[1], nullptr, head.width, s.q_pairs + r / 2 * kColumns,
                 kQueryPairs);
@@ -112,7 +112,7 @@ LONGSPAN_INLINE void ProductTile(const uint32_t* rows, const uint32_t* keys, int
         constexpr int kVectors = decltype(vectors)::value;
         Vec c[kStripRows][kVectors];
         Clear(c);
-        MultiplyAddAlongWidth(c, rows, kBackwardBlock.rows, keys, width);
+        MultiplyAddAlongWidth(c, rows, kStripRows, keys, width);
 #pragma GCC unroll 8
         for (int r = 0; r < kStripRows; ++r)
 #pragma GCC unroll 8
@@ -126,11 +126,9 @@ LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch&
                                 int64_t panel, const TileMask& mask) {
   const int num_keys = kMasked ? EndBit(mask.any) : kPanelKeys;
   alignas(64) float scores[kStripRows][kPanelKeys], dp[kStripRows][kPanelKeys];
-  ProductTile(s.q + first_row * kColumns, s.k_width_pairs + panel * kPanelKeys * RowWords(head.width),
-              head.width, num_keys, scores);
-  ProductTile(s.dout + first_row * kColumns,
-              s.v_width_pairs + panel * kPanelKeys * RowWords(head.value_width), head.value_width, num_keys,
-              dp);
+  ProductTile(s.q, s.k_width_pairs + panel * kPanelKeys * RowWords(head.width), head.width, num_keys, scores);
+  ProductTile(s.dout, s.v_width_pairs + panel * kPanelKeys * RowWords(head.value_width), head.value_width,
+              num_keys, dp);
   const Vec scale = Set(Magnitude(head.scale)), log2e = Set(kLog2E);
   for (int64_t pair = 0; pair < kStripPairs; ++pair) {
     const int64_t row = first_row + 2 * pair;
@@ -213,8 +211,8 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
   while (first < last && tiles[first].any == 0) ++first;
   while (first < last && tiles[last].any == 0) --last;
   const int64_t first_strip = first / num_panels, num_strips = last / num_panels + 1;
-  PackQueries(head, queries, first_strip * kStripRows, num_strips * kStripRows, s);
   for (int64_t strip = first_strip; strip < num_strips; ++strip) {
+    PackStrip(head, queries, strip * kStripRows, s);
     for (int64_t panel = 0; panel < num_panels; ++panel) {
       const TileMask& tile = tiles[strip * num_panels + panel];
       if (tile.any == 0) {
