@@ -12,6 +12,7 @@
 namespace longspan::cpu {
 namespace {
 
+// Many keys and few rows: whatever belongs to a query block is fetched and packed again for each key block.
 constexpr BlockSize kBackwardBlock = {192, 9, kStripRows};
 constexpr int64_t kKeyBlock = kBackwardBlock.panels * kPanelKeys;
 static_assert(kKeyBlock % kStripRows == 0);
@@ -248,6 +249,10 @@ void BackwardDq(const BackwardHead& head, const QueryBlock& queries, int num_pan
     for (int panel = 0; panel < num_panels; ++panel) any |= tiles[panel].any;
     if (any == 0) continue;
     const int64_t num_rows = Least(kStripRows, queries.num_rows - first_row);
+    const int64_t later = first_row + kPrefetchRows;
+    for (int64_t r = later; r < Least(later + kStripRows, queries.num_rows); ++r)
+      for (int64_t i = 0; i < head.width; i += kLanes)
+        __builtin_prefetch(head.dq.data + queries.rows[r] * head.dq.stride + i, 1);
     ForTileColumns(
         head.width, [&](auto vectors, int64_t column) __attribute__((always_inline)) {
           constexpr int kVectors = decltype(vectors)::value;
