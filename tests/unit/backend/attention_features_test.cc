@@ -113,6 +113,40 @@ TEST(AttentionFeatures, ASoftCapBoundsAllScores) {
   }
 }
 
+// A row with a single key has its score as lse.
+TEST(AttentionFeatures, ASoftCapIsExactToRounding) {
+  Random random(30);
+  constexpr int64_t kLength = 400;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const float cap : {0.01f, 1.0f, 50.0f}) {
+      Problem p = MakeProblem(
+          kLength, EvenHeads(1, 1), 1, 1, dtype,
+          MakeMask({.kind = MaskKind::kSlidingWindow, .window = 1}, std::vector<Range>{{0, kLength}}),
+          random);
+      p.soft_cap = cap;
+      p.scale = 1;
+      std::ranges::fill(p.k, 1.0f);
+      for (int64_t i = 0; i < kLength; ++i) {
+        float& x = p.q[static_cast<size_t>(i)];
+        // From far below the cap to far above it, most of them near.
+        x *= cap *
+             std::pow(10.0f, static_cast<float>(i % 40 < 36 ? random.Below(4) - 2 : random.Below(60) - 30));
+        if (dtype == DType::kBFloat16) x = static_cast<float>(BFloat16(x));
+      }
+      for (const CpuTarget target : TargetsFor(dtype)) {
+        // On tiles lse is put together from rounded weights.
+        const bool on_tiles = dtype == DType::kBFloat16 && target >= CpuTarget::kAmx;
+        const Result got = Compute(p, Whole(p, target));
+        for (size_t i = 0; i < got.lse.size(); ++i) {
+          const double c = static_cast<double>(cap), want = c * std::tanh(static_cast<double>(p.q[i]) / c);
+          ASSERT_LE(std::abs(static_cast<double>(got.lse[i]) - want), on_tiles ? 1e-5 : 4e-7 * std::abs(want))
+              << p.q[i] << " under " << cap << ", " << Name(target) << " " << Name(dtype);
+        }
+      }
+    }
+  }
+}
+
 TEST(AttentionFeatures, SinksOfAnySize) {
   Random random(24);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
@@ -220,6 +254,23 @@ TEST(AttentionFeatures, AMeanKeyMakesDqExact) {
     p.key_mean.clear();
     EXPECT_LT(with, 6e-3) << Name(target);
     EXPECT_LT(with, without / 3) << Name(target);
+  }
+}
+
+// One that a token has spoilt serves nobody: rows that don't see it keep their gradients.
+TEST(AttentionFeatures, AMeanKeyThatIsNotFiniteCountsAsNone) {
+  Random random(31);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Problem p = CausalProblem(90, EvenHeads(2, 2), 16, 16, dtype, random);
+    for (const CpuTarget target : TargetsFor(dtype)) {
+      const Result without = Compute(p, Whole(p, target));
+      for (const float spoilt : {kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+        p.key_mean.assign(32, 0.0f);
+        p.key_mean[static_cast<size_t>(random.Below(32))] = spoilt;
+        ExpectSameBits(without, Compute(p, Whole(p, target)));
+      }
+      p.key_mean.clear();
+    }
   }
 }
 
