@@ -13,8 +13,9 @@ struct Subject {
 };
 
 constexpr Subject kSubjects[] = {
-    {"attention", "the attention kernel, forward and backward, by length, head width and mask", AttentionKeys,
-     RunAttention},
+    {"attention",
+     "attention forward and backward, by length, head width and mask; how exact its gradients are",
+     AttentionKeys, RunAttention},
     {"matmul", "the matrix products of two models' layers, forward and both gradients", MatmulKeys,
      RunMatmul},
     {"step", "a whole training step of a model of 100M parameters, by length; of_peak is its MFU", StepKeys,
