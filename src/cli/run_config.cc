@@ -56,6 +56,13 @@ std::vector<Key> MakeKeys() {
   keys.back().required = true;
   add("eval_data_path", &C::eval_data_path,
       "Held-out text in the same forms, used if eval_interval is set; empty: none.");
+  add("tokenizer_path", &C::tokenizer_path,
+      "What makes ids of text: a directory with a tokenizer, or a tokenizer.json, *.tiktoken or "
+      "SentencePiece "
+      "*.model; empty: the model directory's, or bytes if it has none.");
+  add("tokenizer_pattern", &C::tokenizer_pattern,
+      "For a *.tiktoken: the name of its encoding or a regular expression; empty: it is named after the "
+      "encoding.");
   add("max_target_length", &C::max_target_length, "Tokens of a sequence, all ranks together.",
       Between(1, kMostTokens));
   add("init_weights_seed", &C::init_weights_seed, "Seed of the initial weights.", AtLeast(0));

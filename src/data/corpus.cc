@@ -105,7 +105,12 @@ void LoadedCorpus::AddText(std::string_view text, int64_t line) {
   if (tokenizer_.IsBytes()) return AddBytes(texts_.emplace_back(text), line);
   RequireVocabulary(line);
   try {
-    AddIds(tokenizer_.Encode(text), line);
+    std::vector<int32_t> ids = tokenizer_.Encode(text);
+    if (ids.empty()) return;
+    const auto prefix = tokenizer_.document_prefix(), suffix = tokenizer_.document_suffix();
+    ids.insert(ids.begin(), prefix.begin(), prefix.end());
+    ids.insert(ids.end(), suffix.begin(), suffix.end());
+    AddIds(ids, line);
   } catch (const Error& e) {
     throw Error(fmt::format("{}: {}", Where(line), e.what()), e.code());
   }

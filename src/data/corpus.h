@@ -38,7 +38,8 @@ class Corpus {
 // Left out
 //   are hidden files and folders (leading dot), links to folders, and binary files (a NUL byte in the first 8
 //   KiB).
-// Compressed files (*.gz, *.zst) are refused. Empty documents are dropped.
+// Compressed files (*.gz, *.zst) are refused. Empty documents are dropped. Each text gets the tokenizer's
+// document_prefix and document_suffix; ids in JSONL stay as they are.
 // Throws Error naming file and line, what was got and wanted: no such file, nothing in it, a bad line, text
 // whose ids the model doesn't have (tokenizer.vocab_size() > vocab_size), ….
 std::unique_ptr<Corpus> OpenCorpus(const std::string& path, const Tokenizer& tokenizer, int64_t vocab_size);

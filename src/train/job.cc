@@ -14,14 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files whose presence says that a model directory has a tokenizer of its own, which this version can't run.
-constexpr std::array<const char*, 3> kTokenizerFiles = {"tokenizer.json", "tokenizer.model", "vocab.json"};
-
-// Stands in for a tokenizer that can't be run yet: ids may be used as they are, text may not.
+// Stands in for a model's tokenizer that cannot be run: ids may be used as they are, text may not.
 class UnavailableTokenizer final : public Tokenizer {
  public:
-  UnavailableTokenizer(std::string file, int64_t vocab_size)
-      : file_(std::move(file)), vocab_size_(vocab_size) {}
+  UnavailableTokenizer(std::string reason, int64_t vocab_size)
+      : reason_(std::move(reason)), vocab_size_(vocab_size) {}
   int64_t vocab_size() const override { return vocab_size_; }
   void AppendToken(int32_t, bool, std::string*) const override { Refuse(); }
 
@@ -29,11 +26,11 @@ class UnavailableTokenizer final : public Tokenizer {
   std::vector<int32_t> DoEncode(std::string_view, bool) const override { Refuse(); }
   [[noreturn]] void Refuse() const {
     throw Error(fmt::format(
-        "the model has a tokenizer of its own ({}), which longspan cannot run yet, and bytes would "
-        "mean nothing to it; give data_path as JSONL with `input_ids` made with that tokenizer",
-        file_));
+        "the model's own tokenizer cannot be run: {}; give another as tokenizer_path, or data_path as "
+        "JSONL with `input_ids` made with that tokenizer",
+        reason_));
   }
-  std::string file_;
+  std::string reason_;
   int64_t vocab_size_;
 };
 
@@ -56,13 +53,31 @@ void LoadModel(Job& job) {
     job.model = ParseModelConfig(job.model_json, file);
     job.model_directory = path;
   }
+}
 
-  const auto own = std::find_if(kTokenizerFiles.begin(), kTokenizerFiles.end(), [&](const char* name) {
+// tokenizer_path, else what the model's directory has, else bytes.
+void LoadTokenizer(Job& job) {
+  const TrainConfig& c = job.config;
+  if (!c.tokenizer_path.empty()) {
+    job.tokenizer = OpenTokenizer(c.tokenizer_path, c.tokenizer_pattern);
+    if (IsDirectory(c.tokenizer_path)) job.tokenizer_directory = c.tokenizer_path;
+    return;
+  }
+  Require(ExitCode::kUsage, c.tokenizer_pattern.empty(),
+          "tokenizer_pattern is set but tokenizer_path is not; it is for a tiktoken file there");
+  job.tokenizer_directory = job.model_directory;
+  const auto has = [&](const char* name) {
     return !job.model_directory.empty() && Exists(job.model_directory + "/" + name);
-  });
-  job.tokenizer = own == kTokenizerFiles.end() ? MakeByteTokenizer()
-                                               : std::make_unique<UnavailableTokenizer>(
-                                                     job.model_directory + "/" + *own, job.model.vocab_size);
+  };
+  if (!has("tokenizer.json") && !has("tokenizer.model") && !has("vocab.json")) {
+    job.tokenizer = MakeByteTokenizer();
+    return;
+  }
+  try {
+    job.tokenizer = OpenTokenizer(job.model_directory);
+  } catch (const Error& e) {
+    job.tokenizer = std::make_unique<UnavailableTokenizer>(e.what(), job.model.vocab_size);
+  }
 }
 
 void LoadText(Job& job) {
@@ -204,6 +219,7 @@ Job PrepareJob(const TrainConfig& config) {
   Job job;
   job.config = config;
   LoadModel(job);
+  LoadTokenizer(job);
   LoadText(job);
   Resolve(job);
   return job;

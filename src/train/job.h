@@ -22,6 +22,7 @@ struct Job {
   std::string model_json;       // the config.json it came from
   std::string model_directory;  // empty for a built-in model, which starts from scratch
   std::unique_ptr<Tokenizer> tokenizer;
+  std::string tokenizer_directory;  // whose tokenizer files a checkpoint gets; empty: none
   std::unique_ptr<Corpus> corpus, eval_corpus;  // eval_corpus null: no evaluation
   MeshShape mesh;
   DType dtype = DType::kFloat32;

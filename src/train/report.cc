@@ -105,6 +105,9 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
                    (job.corpus->num_skipped_files() > 0
                         ? fmt::format("; {} skipped", Plural(job.corpus->num_skipped_files(), "binary file"))
                         : ""));
+  line("tokenizer", !c.tokenizer_path.empty()                              ? c.tokenizer_path
+                    : job.tokenizer == nullptr || job.tokenizer->IsBytes() ? "bytes"
+                                                                           : job.tokenizer_directory);
   line("step",
        fmt::format("{} of {} = {} in {}", Plural(c.global_batch_size, "sequence"),
                    Grouped(c.max_target_length), Plural(c.global_batch_size * c.max_target_length, "token"),

@@ -11,6 +11,7 @@ struct TrainConfig {
   // Model and data.
   std::string model_path;  // built-in name (from scratch) or Hugging Face directory
   std::string data_path, eval_data_path;
+  std::string tokenizer_path, tokenizer_pattern;  // empty: the model's own, or bytes
   int64_t max_target_length = 2048;
   int64_t init_weights_seed = 0, data_shuffle_seed = 0;
   bool enable_data_shuffling = true;

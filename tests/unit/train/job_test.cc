@@ -13,6 +13,16 @@ namespace fs = std::filesystem;
 using longspan::testing::ExpectError;
 using longspan::testing::WriteText;
 
+// "a", "aa" and a BOS.
+constexpr const char* kTokenizer = R"({"version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [{"id": 2, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                      "normalized": false, "special": true}],
+    "normalizer": null, "pre_tokenizer": null, "decoder": null,
+    "post_processor": {"type": "TemplateProcessing", "pair": [],
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [2], "tokens": ["<s>"]}}},
+    "model": {"type": "BPE", "vocab": {"a": 0, "aa": 1}, "merges": ["a a"]}})";
+
 class JobTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -66,9 +76,35 @@ TEST_F(JobTest, TextNeedsATokenizerThatCanBeRun) {
   config_.model_path = directory_ + "/model";
   EXPECT_NO_THROW(PrepareJob(config_));
   WriteText(directory_ + "/model/tokenizer.json", "{}");
-  ExpectError({"tokenizer.json", "input_ids"}, [&] { PrepareJob(config_); });
+  ExpectError({"tokenizer.json", "\"model\"", "tokenizer_path", "input_ids"}, [&] { PrepareJob(config_); });
   config_.data_path = directory_ + "/ids.jsonl";
   EXPECT_NO_THROW(PrepareJob(config_));
+}
+
+TEST_F(JobTest, TheTokenizerIsTheModelsOrTheOneGiven) {
+  config_.model_path = directory_ + "/model";
+  WriteText(directory_ + "/model/tokenizer.json", kTokenizer);
+  EXPECT_EQ(PrepareJob(config_).tokenizer->vocab_size(), 3);
+  EXPECT_EQ(PrepareJob(config_).tokenizer_directory, config_.model_path);
+
+  // Each document begins with one BOS; 1000 times "a" are 500 of "aa".
+  const Job job = PrepareJob(config_);
+  EXPECT_EQ(job.corpus->total_tokens(), 501);
+  std::vector<int32_t> ids(3);
+  job.corpus->ReadTokens(0, 0, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{2, 1, 1}));
+
+  config_.model_path = "tiny";
+  EXPECT_TRUE(PrepareJob(config_).tokenizer->IsBytes());
+  config_.tokenizer_pattern = "cl100k_base";
+  ExpectError(
+      {"tokenizer_pattern", "tokenizer_path"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.tokenizer_pattern.clear();
+  config_.tokenizer_path = directory_ + "/model";
+  EXPECT_EQ(PrepareJob(config_).tokenizer->vocab_size(), 3);
+  EXPECT_EQ(PrepareJob(config_).tokenizer_directory, config_.tokenizer_path);
+  config_.tokenizer_path = directory_ + "/nothing";
+  ExpectError({directory_ + "/nothing"}, [&] { PrepareJob(config_); });
 }
 
 TEST_F(JobTest, SequencesMustDivideAmongDataRanks) {
