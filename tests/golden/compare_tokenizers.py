@@ -39,12 +39,18 @@ SPACES = [" ", " ", " ", " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", "\r", " \
 def assigned():
     """Code points that have a meaning, by block: a block is drawn first, so that rare scripts come up."""
     theirs = normalizers.NFKD()
-    blocks = {}
-    for code in range(0x110000):
-        if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co"):
-            text = f"a{chr(code)}\u0334"  # is it decomposed, and is it a mark?
+    known, young = [], set()
+    for character in map(chr, range(0x110000)):
+        if unicodedata.category(character) not in ("Cn", "Cs", "Co"):
+            text = f"a{character}\u0334"  # is it decomposed, and is it a mark?
             if theirs.normalize_str(text) == unicodedata.normalize("NFKD", text):
-                blocks.setdefault(code >> 7, []).append(chr(code))
+                known.append(character)
+            else:
+                young.update(unicodedata.normalize("NFKD", character))  # which compose to it
+    blocks = {}
+    for character in known:
+        if ord(character) < 0x80 or character not in young:
+            blocks.setdefault(ord(character) >> 7, []).append(character)
     return list(blocks.values())
 
 
