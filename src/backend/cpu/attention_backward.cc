@@ -20,13 +20,13 @@ namespace {
 // Which key blocks each query block reaches, and the reverse.
 class BlockReaches {
  public:
-  BlockReaches(const QueryBlocks& blocks, std::span<const KeyPanel> panels, int64_t block_panels,
-               int num_threads)
+  BlockReaches(const QueryBlocks& blocks, std::span<const KeyPanel> panels,
+               std::span<const int64_t> key_begins, int num_threads)
       : reaches_(static_cast<size_t>(blocks.size())),
         last_end_(reaches_.size()),
         first_begin_(reaches_.size()) {
     ParallelFor(num_threads, blocks.size(), [&](int64_t b) {
-      reaches_[static_cast<size_t>(b)] = blocks.ReachOf(b, panels).InBlocksOf(block_panels);
+      reaches_[static_cast<size_t>(b)] = blocks.ReachOf(b, panels).InBlocks(key_begins);
     });
     int64_t end = 0, begin = std::numeric_limits<int64_t>::max();
     for (size_t b = 0; b < reaches_.size(); ++b) {
@@ -81,10 +81,11 @@ void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, 
   CHECK(workspace.num_bytes() >= AttentionBackwardWorkspace(call, q, k, v, target, num_threads));
   const AttentionKernels& kernels = AttentionKernelsFor(target, q.dtype());
   const std::vector<KeyPanel> panels = CutIntoPanels(call.key_spans);
-  const auto num_panels = static_cast<int64_t>(panels.size());
-  const QueryBlocks blocks(*call.mask, call.query_spans, kernels.backward_block);
-  const int64_t block_panels = kernels.backward_block.panels;
-  const BlockReaches reaches(blocks, panels, block_panels, num_threads);
+  const std::vector<int64_t> places = PlacesToCut(*call.mask);
+  const QueryBlocks blocks(*call.mask, places, call.query_spans, kernels.backward_block);
+  // In panels.
+  const std::vector<int64_t> key_begins = CutIntoBlocks(panels, kernels.backward_block.panels, places);
+  const BlockReaches reaches(blocks, panels, key_begins, num_threads);
   const auto heads_of = QueryHeadsOf(call, k.dim(1));
   const int64_t scratch_floats = kernels.backward_scratch_floats(k.dim(2), v.dim(2));
   // How many key blocks have been added to dq, by head and query block.
@@ -92,17 +93,17 @@ void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, 
 
   // Tasks start in this order, and one waits only for tasks before it: there is always one that can go on.
   // Key blocks are the slow index, so that with several KV heads neighbours seldom meet.
-  const int64_t num_key_blocks = (num_panels + block_panels - 1) / block_panels;
+  const int64_t num_key_blocks = std::ssize(key_begins) - 1;
   ParallelTasks(num_threads, num_key_blocks * k.dim(1), [&](int64_t task, int thread) {
     const int64_t key_block = task / k.dim(1), kv = task % k.dim(1);
     const Range candidates = reaches.QueryBlocksOf(key_block);
     const std::vector<int64_t>& heads = heads_of[static_cast<size_t>(kv)];
     if (candidates.empty() || heads.empty()) return;
 
-    const int64_t first_panel = key_block * block_panels;
-    const auto keys = std::span(panels).subspan(
-        static_cast<size_t>(first_panel),
-        static_cast<size_t>(std::min<int64_t>(block_panels, num_panels - first_panel)));
+    const int64_t first_panel = key_begins[static_cast<size_t>(key_block)];
+    const int64_t end_panel = key_begins[static_cast<size_t>(key_block) + 1];
+    const auto keys = std::span(panels).subspan(static_cast<size_t>(first_panel),
+                                                static_cast<size_t>(end_panel - first_panel));
     const int num_keys = static_cast<int>(keys.size());
     float* const scratch = static_cast<float*>(workspace.raw()) + thread * scratch_floats;
     BackwardHead head;

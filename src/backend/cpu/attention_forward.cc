@@ -65,7 +65,7 @@ void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, b
   const AttentionKernels& kernels = AttentionKernelsFor(target, q.dtype());
   const std::vector<KeyPanel> panels = CutIntoPanels(call.key_spans);
   const auto num_panels = static_cast<int64_t>(panels.size());
-  const QueryBlocks blocks(*call.mask, call.query_spans, kernels.forward_block);
+  const QueryBlocks blocks(*call.mask, PlacesToCut(*call.mask), call.query_spans, kernels.forward_block);
   std::vector<Reach> reaches(static_cast<size_t>(blocks.size()));
   ParallelFor(num_threads, blocks.size(),
               [&](int64_t b) { reaches[static_cast<size_t>(b)] = blocks.ReachOf(b, panels); });

@@ -1,6 +1,7 @@
 #include "backend/cpu/attention_tiles.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/check.h"
 
@@ -82,24 +83,82 @@ int64_t Reach::CountBelow(int64_t i) const {
   return count;
 }
 
-Reach Reach::InBlocksOf(int64_t panels) const {
+Reach Reach::InBlocks(std::span<const int64_t> begins) const {
+  const auto block_of = [&](int64_t panel) {
+    return std::ranges::upper_bound(begins, panel) - begins.begin() - 1;
+  };
   const auto blocks = [&](Range part) {
-    return part.empty() ? Range{} : Range{part.begin / panels, (part.end + panels - 1) / panels};
+    return part.empty() ? Range{} : Range{block_of(part.begin), block_of(part.end - 1) + 1};
   };
   return MakeReach(blocks(parts[0]), blocks(parts[1]));
 }
 
-QueryBlocks::QueryBlocks(const Mask& mask, std::span<const Range> query_spans, BlockSize block)
-    : mask_(mask), spans_(SortSpans(query_spans)), block_rows_(block.rows), strip_rows_(block.strip_rows) {
+std::vector<int64_t> PlacesToCut(const Mask& mask) {
+  const std::span<const RowRun> runs = mask.runs();
+  // What a run's rows see lies between these. Ends of intervals are linear in the row.
+  const auto seen = [](const RowRun& run) {
+    Range hull;
+    for (size_t n = 0; n < static_cast<size_t>(run.num_intervals); ++n)
+      hull = Hull(hull, Hull(run.intervals[n].At(run.rows.begin), run.intervals[n].At(run.rows.end - 1)));
+    return hull;
+  };
+  std::vector<int64_t> least(runs.size() + 1, std::numeric_limits<int64_t>::max());  // seen from a run on
+  for (size_t i = runs.size(); i-- > 0;) {
+    const Range keys = seen(runs[i]);
+    least[i] = keys.empty() ? least[i + 1] : std::min(least[i + 1], keys.begin);
+  }
+  std::vector<int64_t> places;
+  int64_t end = std::numeric_limits<int64_t>::min();  // of what has been seen
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const int64_t place = runs[i].rows.begin;
+    if (end <= place && place <= least[i]) places.push_back(place);
+    const Range keys = seen(runs[i]);
+    if (!keys.empty()) end = std::max(end, keys.end);
+  }
+  return places;
+}
+
+std::vector<int64_t> CutIntoBlocks(int64_t size, int64_t most, std::span<const int64_t> places) {
+  std::vector<int64_t> begins;
+  int64_t begin = 0;
+  for (; size - begin > most;) {
+    begins.push_back(begin);
+    const auto after = std::ranges::upper_bound(places, begin + most);
+    begin = after != places.begin() && after[-1] > begin + most / 2 ? after[-1] : begin + most;
+  }
+  if (begin < size) begins.push_back(begin);
+  begins.push_back(size);
+  return begins;
+}
+
+std::vector<int64_t> CutIntoBlocks(std::span<const KeyPanel> panels, int64_t most,
+                                   std::span<const int64_t> indices) {
+  std::vector<int64_t> places;
+  for (size_t p = 0; p < panels.size(); ++p)
+    if (std::ranges::binary_search(indices, panels[p].first)) places.push_back(static_cast<int64_t>(p));
+  return CutIntoBlocks(std::ssize(panels), most, places);
+}
+
+QueryBlocks::QueryBlocks(const Mask& mask, std::span<const int64_t> places_to_cut,
+                         std::span<const Range> query_spans, BlockSize block)
+    : mask_(mask), spans_(SortSpans(query_spans)), strip_rows_(block.strip_rows) {
   const int num_strips = block.rows / block.strip_rows;
   CHECK(block.rows % block.strip_rows == 0 && block.rows <= kMostRows && num_strips <= kMostStrips);
   CHECK(num_strips * block.panels <= kMostTiles && block.rows * block.panels <= kMostTileRows);
-  for (const PlacedSpan& span : spans_) num_rows_ += span.indices.size();
+  std::vector<int64_t> places;
+  int64_t num_rows = 0;
+  for (const PlacedSpan& span : spans_) {
+    for (auto place = std::ranges::lower_bound(places_to_cut, span.indices.begin);
+         place != places_to_cut.end() && *place < span.indices.end; ++place)
+      places.push_back(num_rows + *place - span.indices.begin);
+    num_rows += span.indices.size();
+  }
+  begins_ = CutIntoBlocks(num_rows, block.rows, places);
 }
 
 template <class F>
 void QueryBlocks::ForPieces(int64_t block, const F& f) const {
-  const int64_t begin = block * block_rows_, end = std::min(num_rows_, begin + block_rows_);
+  const int64_t begin = begins_[static_cast<size_t>(block)], end = begins_[static_cast<size_t>(block) + 1];
   auto span = std::ranges::upper_bound(spans_, begin, {}, &PlacedSpan::before) - 1;
   for (int64_t position = begin; position < end; ++span) {
     const int64_t offset = position - span->before;
@@ -111,7 +170,8 @@ void QueryBlocks::ForPieces(int64_t block, const F& f) const {
 }
 
 void QueryBlocks::Load(int64_t block, QueryRows& rows) const {
-  rows.num_rows = static_cast<int>(std::min(block_rows_, num_rows_ - block * block_rows_));
+  rows.num_rows =
+      static_cast<int>(begins_[static_cast<size_t>(block) + 1] - begins_[static_cast<size_t>(block)]);
   rows.strip_rows = strip_rows_;
   ForPieces(block, [&](Range indices, int64_t row, int64_t position) {
     for (int64_t i = 0; i < indices.size(); ++i) {

@@ -25,6 +25,17 @@ std::vector<PlacedSpan> SortSpans(std::span<const Range> spans);
 // Panels of at most 64 keys, each inside one span, in increasing order of the indices.
 std::vector<KeyPanel> CutIntoPanels(std::span<const Range> key_spans);
 
+// Global indices, increasing, at which a mask falls apart: no row from there on sees a key before, no row
+// before sees one from there on. Documents begin at such places. O(runs).
+std::vector<int64_t> PlacesToCut(const Mask& mask);
+
+// Where blocks of at most `most` of `size` things begin, and `size` at the end. A block is cut short at the
+// last of `places` that leaves it more than half full, so that it shares less with the next one.
+std::vector<int64_t> CutIntoBlocks(int64_t size, int64_t most, std::span<const int64_t> places);
+// The same for panels, at global indices.
+std::vector<int64_t> CutIntoBlocks(std::span<const KeyPanel> panels, int64_t most,
+                                   std::span<const int64_t> indices);
+
 // Up to two disjoint ranges of panels (or of blocks of panels) in increasing order; outside them nothing is
 // visible.
 struct Reach {
@@ -38,8 +49,8 @@ struct Reach {
   }
   // How many of its members are smaller than i.
   int64_t CountBelow(int64_t i) const;
-  // The blocks of so many panels that hold a panel of this.
-  Reach InBlocksOf(int64_t panels) const;
+  // The blocks that hold a panel of this; block b is panels [begins[b], begins[b + 1]).
+  Reach InBlocks(std::span<const int64_t> begins) const;
 };
 
 // The rows of a query block and what each of them sees.
@@ -58,12 +69,13 @@ struct QueryRows {
   QueryBlock block() const { return {num_rows, rows.data()}; }
 };
 
-// Query rows in increasing global order, cut into blocks of a target's size.
+// Query rows in increasing global order, cut into blocks of a target's size or a little less (CutIntoBlocks).
 class QueryBlocks {
  public:
-  QueryBlocks(const Mask& mask, std::span<const Range> query_spans, BlockSize block);
+  QueryBlocks(const Mask& mask, std::span<const int64_t> places_to_cut, std::span<const Range> query_spans,
+              BlockSize block);
 
-  int64_t size() const { return (num_rows_ + block_rows_ - 1) / block_rows_; }
+  int64_t size() const { return std::ssize(begins_) - 1; }
   void Load(int64_t block, QueryRows& rows) const;
   // O(runs touched + log panels); not exact: a panel in reach may hold nothing that is visible.
   Reach ReachOf(int64_t block, std::span<const KeyPanel> panels) const;
@@ -75,9 +87,8 @@ class QueryBlocks {
 
   const Mask& mask_;
   std::vector<PlacedSpan> spans_;
-  int64_t block_rows_;
   int strip_rows_;
-  int64_t num_rows_ = 0;
+  std::vector<int64_t> begins_;  // in rows of all spans, in order
 };
 
 // The tile masks of a query block against some panels, [strip][panel].
