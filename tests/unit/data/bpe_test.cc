@@ -119,6 +119,13 @@ TEST(Bpe, WholePiecesPassOverTheMerges) {
   EXPECT_EQ(Encode(spec, "abab"), (Ids{2, 2}));
 }
 
+TEST(Bpe, ZeroBytesAreBytes) {
+  BpeSpec spec;
+  spec.ids = {{std::string(1, '\0'), 0}, {"a", 1}};
+  EXPECT_EQ(Encode(spec, std::string_view("\0", 1)), (Ids{0}));
+  EXPECT_EQ(Encode(spec, std::string_view("\0a\0", 3)), (Ids{0, 1, 0}));
+}
+
 TEST(Bpe, UnknownCharacters) {
   BpeSpec spec;
   spec.alphabet = Alphabet::kCharacters;

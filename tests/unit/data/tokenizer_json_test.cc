@@ -172,6 +172,7 @@ TEST(TokenizerJson, FlagsOfAddedTokens) {
   EXPECT_EQ(ids({{"lstrip", true}}, "a \n b1 a"), (Ids{0, 17, 6}));
   EXPECT_EQ(ids({{"rstrip", true}}, "a b1 \u3000a"), (Ids{0, 2, 17, 0}));
   EXPECT_EQ(ids({{"single_word", true}}, "-b1 ab1 b1a"), (Ids{16, 17, 7, 8, 2, 1, 8, 0}));
+  EXPECT_EQ(ids({{"lstrip", true}, {"rstrip", true}}, "a b1 \n b1 a"), (Ids{0, 17, 17, 0}));
   file["normalizer"] = {{"type", "Lowercase"}};
   EXPECT_EQ(ids(json::object(), "B1b1"), (Ids{1, 8, 17}));
   EXPECT_EQ(ids({{"normalized", true}}, "B1b1"), (Ids{17, 17}));
