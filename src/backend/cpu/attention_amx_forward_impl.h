@@ -178,7 +178,8 @@ class ForwardPhases {
 
   __attribute__((noinline)) void Run() {
     float* before = s_.unused;
-    bool is_loaded = false;
+    bool is_loaded = false;  // x's first operands, and x is the product that comes next
+    Product x = {};
     for (int phase = 0; phase < (num_batches_ + 1) * kPhases + 1; ++phase) {
       const int units = NumUnits(phase - 1), num = NumProducts(phase), num_next = NumProducts(phase + 1);
       PrepareScores(phase - 1);
@@ -186,15 +187,18 @@ class ForwardPhases {
       const Rows rows = RowsOf(phase - 1);
       WeightWork<kUnits, kRows> work(units, ScoresOf(phase - 1), factor_, rows.max, rows.before, rows.after,
                                      WeightsOf(phase - 1) + DoneUnits(phase - 1) * kPairWords);
+      if (num > 0 && !is_loaded) {
+        x = ProductOf(phase, 0);
+        LoadOperands(x.left, x.right);
+      }
       for (int i = 0; i < num; ++i) {
-        const Product x = ProductOf(phase, i);
-        if (!is_loaded) LoadOperands(x.left, x.right);
-        is_loaded = i + 1 < num || num_next > 0;
         const Product next = i + 1 < num    ? ProductOf(phase, i + 1)
                              : num_next > 0 ? ProductOf(phase + 1, 0)
                                             : x;
         RunProduct(x, next, before, work);
+        is_loaded = i + 1 < num || num_next > 0;
         before = x.sums;
+        x = next;
       }
       // The next phase needs its scores, and sums without a product to store them must not stay.
       if (num > 0 && (num == NumUnits(phase) || num_next == 0)) {
