@@ -305,7 +305,11 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
   const TilesInUse in_use;
   const BackwardScratch s(head, scratch);
   const int64_t num_units = UnitsOf(queries.num_rows);
-  PackQueries(head, queries, 0, num_units, s);
+  uint32_t seen = 0;
+  for (int64_t tile = 0; tile < num_units * num_panels; ++tile)
+    seen |= static_cast<uint32_t>(tiles[tile].any != 0) << (tile / num_panels);
+  const UnitRange rows(seen);
+  PackQueries(head, queries, rows.begin, rows.end, s);
   const auto is_width = [&](int64_t units) { return s.width_units == units && s.value_units == units; };
   const auto weight_square = is_width(2)   ? WeightSquare<2, 2>
                              : is_width(4) ? WeightSquare<4, 4>

@@ -1,6 +1,6 @@
 // The forward kernels on tiles. See attention_amx_impl.h.
 //
-// A strip of 32 rows goes through the units of keys that it sees, one at a time: scores, masked to −∞,
+// A strip of 32 rows goes through the units of keys that it sees, one or two at a time: scores, masked to −∞,
 // weights, and after at most kBatch units their product with the values. The maximum that keeps the weights
 // in range comes almost for nothing: they are P = 2^(factor · (score − M) − 60), M being some earlier maximum
 // of the row. bf16 has f32's exponents, so a row may outgrow its M by 60 binades; one that does shows as P ≥

@@ -1,4 +1,4 @@
-// What the bf16 kernels on tiles (tile.h) share: how operands are packed, 2^x. Included after the tiles.
+// What the bf16 kernels on tiles (tile.h) share: how operands are packed. Included after the tiles.
 //
 // Everything is cut into *units* of 32: query rows, keys, columns of a head. What one step of a product takes
 // of an operand, 32 × 32, is a *pair* of tiles, 2 KiB in a row; sums are 32 × 32 f32, 4 KiB, four tiles whose
@@ -6,9 +6,9 @@
 // columns:
 // - left: 16 rows × 32 columns each, as they are;
 // - right, transposed: the transposes of these in 32-bit words, for products along the width;
-// - right: word j of column n holds rows j and j + 16, for products along the rows. The other operand's
-// columns
-//   are then in the order 0, 16, 1, 17, …: two vectors of 16 neighbours become one by a shift and a blend.
+// - right: word j of column n holds rows j and j + 16, for products along the rows.
+// What meets the last has its columns in the order 0, 16, 1, 17, …: two vectors of 16 neighbours become one
+// by a shift and a blend.
 #pragma once
 
 #include "backend/cpu/attention_words_impl.h"
