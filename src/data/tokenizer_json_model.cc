@@ -83,8 +83,8 @@ void ReadMerges(const json& list, const std::unordered_map<std::string, int32_t>
 
 void RefuseSetting(JsonFields& fields, const char* key) {
   const json* value = fields.Find(key);
-  Require(value == nullptr || *value == "" || *value == 0, "{} is {}, which is not implemented",
-          fields.Path(key), Quoted(*value));
+  if (value == nullptr || *value == "" || *value == 0) return;
+  throw Error(fmt::format("{} is {}, which is not implemented", fields.Path(key), Quoted(*value)));
 }
 
 }  // namespace
