@@ -61,11 +61,6 @@ const float* KeyMeanOf(const AttentionCall& call, int64_t kv, int64_t width) {
   return std::all_of(mean, mean + width, [](float x) { return std::isfinite(x); }) ? mean : nullptr;
 }
 
-void WaitUntil(const std::atomic<int32_t>& counter, int64_t value) {
-  for (int spins = 0; counter.load(std::memory_order_acquire) != value; ++spins)
-    if (spins >= 64) std::this_thread::yield();
-}
-
 }  // namespace
 
 int64_t AttentionBackwardWorkspace(const AttentionCall& call, const Tensor& q, const Tensor& k,
@@ -119,19 +114,21 @@ void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, 
     QueryRows rows;
     TileMasks masks;
     kernels.backward_begin(head, keys.data(), num_keys, scratch);
-    for (const int64_t h : heads) {
-      head.q = HeadOf(q, h);
-      head.dout = HeadOf(dout, h);
-      head.lse = FloatHeadOf(lse, h);
-      head.delta = FloatHeadOf(delta, h);
-      head.dq = FloatHeadOf(dq, h);
-      for (int64_t b = candidates.begin; b < candidates.end; ++b) {
-        if (!reaches[b].Contains(key_block)) continue;
-        blocks.Load(b, rows);
-        const bool visible = masks.Classify(rows, keys);
+    // Late rows first, which see the keys of most tasks: a task then seldom finds that the one before it,
+    // with more rows to walk, has yet to reach its rows.
+    for (int64_t b = candidates.end - 1; b >= candidates.begin; --b) {
+      if (!reaches[b].Contains(key_block)) continue;
+      blocks.Load(b, rows);
+      const bool visible = masks.Classify(rows, keys);
+      for (const int64_t h : heads) {
+        head.q = HeadOf(q, h);
+        head.dout = HeadOf(dout, h);
+        head.lse = FloatHeadOf(lse, h);
+        head.delta = FloatHeadOf(delta, h);
+        head.dq = FloatHeadOf(dq, h);
         if (visible) kernels.backward_queries(head, rows.block(), num_keys, masks.tiles(), scratch);
         std::atomic<int32_t>& turn = added[static_cast<size_t>(h * blocks.size() + b)];
-        WaitUntil(turn, reaches[b].CountBelow(key_block));
+        WaitUntil(turn, static_cast<int32_t>(reaches[b].CountBelow(key_block)));
         if (visible) kernels.backward_dq(head, rows.block(), num_keys, masks.tiles(), scratch);
         turn.fetch_add(1, std::memory_order_release);
       }

@@ -1,7 +1,8 @@
-// The forward driver. KV heads are packed a few at a time, only panels that some row sees; then each task is
-// one query block of one head, which walks over the key blocks in its reach. A task owns its rows, so results
-// don't depend on the number of threads.
+// The forward driver. A task is one query block of one head: it walks over the key blocks in its reach, which
+// are packed when first needed and kept for all query heads of their KV head, a few KV heads at a time. A
+// task owns its rows, so results don't depend on the number of threads.
 #include <algorithm>
+#include <atomic>
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/attention_heads.h"
@@ -27,25 +28,31 @@ struct ForwardPlan {
   }
 };
 
-// The panels that some query block reaches.
-std::vector<int64_t> ReachedPanels(std::span<const Reach> reaches, int64_t num_panels) {
-  std::vector<int64_t> change(static_cast<size_t>(num_panels) +
-                              1);  // of the number of blocks that reach a panel
-  for (const Reach& reach : reaches) {
-    for (const Range& part : reach.parts) {
-      if (part.empty()) continue;
-      ++change[static_cast<size_t>(part.begin)];
-      --change[static_cast<size_t>(part.end)];
+// The packed panels of some KV heads. Whoever first needs one packs it and has it in its core's cache; others
+// that come meanwhile pack the next and then wait.
+class PackedPanels {
+ public:
+  PackedPanels(int64_t num_heads, int64_t num_panels)
+      : num_panels_(num_panels), states_(static_cast<size_t>(num_heads * num_panels)) {}
+
+  // Calls pack(panel) for those of a head's panels that nobody has begun; returns when all are packed.
+  template <class Pack>
+  void Need(int64_t head, Range needed, const Pack& pack) {
+    std::atomic<State>* const states = states_.data() + head * num_panels_;
+    for (int64_t p = needed.begin; p < needed.end; ++p) {
+      State state = states[p].load(std::memory_order_relaxed);
+      if (state != kUntouched || !states[p].compare_exchange_strong(state, kBegun)) continue;
+      pack(p);
+      states[p].store(kPacked, std::memory_order_release);
     }
+    for (int64_t p = needed.begin; p < needed.end; ++p) WaitUntil(states[p], kPacked);
   }
-  std::vector<int64_t> reached;
-  int64_t blocks = 0;
-  for (int64_t p = 0; p < num_panels; ++p) {
-    blocks += change[static_cast<size_t>(p)];
-    if (blocks > 0) reached.push_back(p);
-  }
-  return reached;
-}
+
+ private:
+  enum State : uint8_t { kUntouched, kBegun, kPacked };
+  int64_t num_panels_;
+  std::vector<std::atomic<State>> states_;
+};
 
 }  // namespace
 
@@ -69,7 +76,6 @@ void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, b
   std::vector<Reach> reaches(static_cast<size_t>(blocks.size()));
   ParallelFor(num_threads, blocks.size(),
               [&](int64_t b) { reaches[static_cast<size_t>(b)] = blocks.ReachOf(b, panels); });
-  const std::vector<int64_t> reached = ReachedPanels(reaches, num_panels);
 
   const ForwardPlan plan(kernels, num_panels, k, v);
   const auto scratch = static_cast<float*>(workspace.raw());
@@ -85,22 +91,19 @@ void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, b
     const auto packed_head = [&](int64_t kv) {
       return packed + (kv - kv_begin) * num_panels * plan.panel_floats;
     };
-    const auto num_reached = static_cast<int64_t>(reached.size());
-    ParallelFor(num_threads, (kv_end - kv_begin) * num_reached, [&](int64_t i) {
-      const int64_t kv = kv_begin + i / num_reached, p = reached[static_cast<size_t>(i % num_reached)];
-      if (heads_of[static_cast<size_t>(kv)].empty()) return;
-      kernels.pack_panel(HeadOf(k, kv), HeadOf(v, kv), k.dim(2), v.dim(2), panels[static_cast<size_t>(p)],
-                         packed_head(kv) + p * plan.panel_floats);
-    });
+    PackedPanels packed_panels(kv_end - kv_begin, num_panels);
 
     work.clear();
     for (int64_t kv = kv_begin; kv < kv_end; ++kv)
       for (const int64_t h : heads_of[static_cast<size_t>(kv)]) work.push_back({kv, h});
     const auto num_heads = static_cast<int64_t>(work.size());
-    // Late rows see the most under most masks: they go first.
+    // Late rows see the most under most masks: they go first. As many blocks as there are threads take turns
+    // for each head, so that a thread tends to stay with a block, whose keys its core has, for all heads.
     ParallelTasks(num_threads, num_heads * blocks.size(), [&](int64_t task, int thread) {
-      const int64_t b = blocks.size() - 1 - task / num_heads;
-      const auto [kv, h] = work[static_cast<size_t>(task % num_heads)];
+      const int64_t group = task / (num_heads * num_threads) * num_threads;
+      const int64_t width = std::min<int64_t>(num_threads, blocks.size() - group);
+      const int64_t b = blocks.size() - 1 - group - (task - group * num_heads) % width;
+      const auto [kv, h] = work[static_cast<size_t>((task - group * num_heads) / width)];
       const Reach& reach = reaches[static_cast<size_t>(b)];
       if (!first && !last && reach.empty()) return;
       ForwardHead head;
@@ -135,6 +138,11 @@ void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, b
           if (!masks.Classify(rows,
                               std::span(panels).subspan(static_cast<size_t>(p), static_cast<size_t>(n))))
             continue;
+          packed_panels.Need(kv - kv_begin, {p, p + n}, [&, kv = kv](int64_t panel) {
+            kernels.pack_panel(HeadOf(k, kv), HeadOf(v, kv), k.dim(2), v.dim(2),
+                               panels[static_cast<size_t>(panel)],
+                               packed_head(kv) + panel * plan.panel_floats);
+          });
           kernels.forward_keys(head, rows.block(), packed_head(kv) + p * plan.panel_floats,
                                static_cast<int>(n), masks.tiles(), mine);
         }

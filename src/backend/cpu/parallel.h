@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <thread>
 
 namespace longspan::cpu {
 
@@ -41,6 +42,13 @@ void ParallelTasks(int num_threads, int64_t count, const Body& body) {
   std::atomic<int64_t> next = 0;
 #pragma omp parallel num_threads(num_threads)
   for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, omp_get_thread_num());
+}
+
+// Waits for another task of the same region, which must have started, to set `state` to `value`.
+template <class T>
+void WaitUntil(const std::atomic<T>& state, T value) {
+  for (int spins = 0; state.load(std::memory_order_acquire) != value; ++spins)
+    if (spins >= 64) std::this_thread::yield();
 }
 
 }  // namespace longspan::cpu
