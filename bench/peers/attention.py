@@ -145,7 +145,7 @@ def main():
     parser.add_argument("--program", default=common.DEFAULT_PROGRAM, help="longspan; default build/release/longspan")
     parser.add_argument("--lengths", default="512,1024,2048,4096,8192,16384,32768", help="tokens, with commas")
     parser.add_argument("--jax-lengths", default="2048,8192", help="the same for JAX, which makes T × T scores")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each, in turn; 3 from 16,384 tokens up")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each, in turn")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--no-accuracy", action="store_true")
     parser.add_argument("--json", help="a file for the rows")
@@ -157,9 +157,8 @@ def main():
     print(f"PyTorch {torch.__version__}, {arguments.threads} threads; heads {QUERY_HEADS}/{KV_HEADS} of {HEAD_DIM}, "
           "causal, bf16, forward + backward", flush=True)
     for length in map(int, arguments.lengths.split(",")):
-        rounds = arguments.rounds if length < 16384 else min(3, arguments.rounds)
         rows.append(compare("PyTorch", torch_attention(length, arguments.threads),
-                            arguments.program, length, arguments.threads, rounds))
+                            arguments.program, length, arguments.threads, arguments.rounds))
     try:
         import jax
     except ImportError:

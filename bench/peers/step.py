@@ -126,7 +126,6 @@ def main():
     parser.add_argument("--lengths", default="4096,16384", help="tokens, with commas")
     parser.add_argument("--layers", type=int, default=0, help="a cut of the model; default: whole")
     parser.add_argument("--rounds", type=int, default=3, help="steps of each, in turn")
-    parser.add_argument("--long-rounds", type=int, default=0, help="the same from 16,384 tokens up; default: --rounds")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", help="a file for the rows")
     arguments = parser.parse_args()
@@ -137,7 +136,6 @@ def main():
     print(f"PyTorch {torch.__version__}, {arguments.threads} threads; {layers} layers, one sequence, whole step", flush=True)
     rows = []
     for length in map(int, arguments.lengths.split(",")):
-        rounds = arguments.rounds if length < 16384 else arguments.long_rounds or arguments.rounds
         # Measured: 12 layers keep about 0.45 MiB a token; weights and optimizer take 2 GiB, logits the rest.
         needed = 2.5 + layers / 12 * length * 0.6 / 1024
         if needed > common.available_gib() - 3:
@@ -151,7 +149,7 @@ def main():
         if warm_up:
             trainer.step()
         seconds = {"ours": [], "theirs": []}
-        for _ in range(rounds):
+        for _ in range(arguments.rounds):
             case = common.bench(arguments.program, "step", max_target_length=length, layers=layers,
                                 runs=2 if warm_up else 1, threads=arguments.threads)["cases"][0]
             seconds["ours"].append(case["seconds_min"])

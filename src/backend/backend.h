@@ -100,7 +100,7 @@ class Backend {
   virtual void Matmul(const MatmulArgs& args) = 0;
   // The order in which products read b is not the order of a matrix, so each begins by rewriting it. For a
   // matrix that stays the same for many products, a weight, that can be done once: Pack writes it in both
-  // forms, for b and for transposed b, as f32 sums over pairs of neighbours along k, which differ.
+  // forms, for b and for transposed b: bf16 products read pairs of neighbours along k, and these differ.
   // PackedBytes: for a matrix of this shape and dtype, on any number of threads; 0 if products gain nothing
   // from it, and then there is no packed form. `packed` (PackedBytes) bytes.
   virtual int64_t PackedBytes(Tensor matrix) = 0;

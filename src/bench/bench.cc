@@ -49,7 +49,8 @@ std::string Help() {
       "\n"
       "Measures this machine's peak, then each case: the median of some runs, GFLOP/s of useful work, and "
       "the\n"
-      "fraction of what the CPU's best unit does in registers alone, measured between the runs.\n";
+      "fraction of what the CPU's best unit does in registers alone, measured around the runs.\n"
+      "LONGSPAN_CPU_TARGET=NAME in the environment forces a CPU target.\n";
   for (const Subject& subject : kSubjects) {
     text += fmt::format("\n{}: {}\n", subject.name, subject.summary);
     for (const Key& key : subject.keys())

@@ -19,7 +19,7 @@ double Median(std::vector<double> values);  // of an even number: the mean of th
 
 struct Measured {
   double seconds = 0, seconds_min = 0, seconds_max = 0;  // a run's median, fastest and slowest
-  CpuPeak peak;  // best of at least five bursts, one before each run, on so many threads
+  CpuPeak peak;  // best of at least five bursts around the runs, on so many threads
 };
 Measured Summarize(std::vector<double> seconds, const CpuPeak& peak);  // of at least one run
 Measured Measure(DType dtype, int num_threads, int64_t num_runs, const std::function<void()>& run);

@@ -53,10 +53,6 @@ class Comm {
   Event Send(Tensor send, int to, const Event& after = {});
   Event Recv(Tensor recv, int from, const Event& after = {});
 
-  // Gives outstanding operations a chance to move (MPI moves nothing otherwise). Cheap; called by long
-  // kernels.
-  virtual void Poll() {}
-
   // Tells every rank of the whole job that this one failed: their waits, now and later, throw PeerFailed. The
   // first call wins. When it returns no rank touches another's memory any more.
   virtual void Abort(const std::string& reason) = 0;

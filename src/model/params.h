@@ -1,4 +1,4 @@
-// The one table of parameters: what the model, the optimizer, the checkpoint and the planner know of weights.
+// The one table of parameters: what the model, the optimizer and the checkpoint know of weights.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
 // AttentionStrategy: exact attention over a sequence that is spread over the ranks of one communicator.
 //
-// To add one: a file with forward and backward, and a row in StrategyTable(). Tests, planner and --help
-// follow.
+// To add one: a file with forward and backward, and a row in StrategyTable(). Tests and --help follow.
 #pragma once
 
 #include <memory>

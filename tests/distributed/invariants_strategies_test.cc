@@ -27,6 +27,8 @@ constexpr double kTolerance = 1e-5;
 
 const RanksSpec kOneRank = {.ranks = 1};
 constexpr LayoutKind kLayouts[] = {LayoutKind::kContiguous, LayoutKind::kZigzag, LayoutKind::kStriped};
+// In bf16 some CPU targets have kernels of their own.
+constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16};
 
 ModelResult RunOnce(const ModelConfig& config, const RanksSpec& spec, const Batch& batch) {
   return RunModel(config, testing::InitialWeights(config, 7), spec, std::span(&batch, 1));
@@ -63,7 +65,7 @@ std::vector<float> Row(const ModelResult& result, int64_t i, int64_t vocab) {
   return {result.logits.begin() + i * vocab, result.logits.begin() + (i + 1) * vocab};
 }
 
-// Runs `body` for each strategy, number of ranks and layout.
+// Runs `body` for each strategy, number of ranks and layout, in f32.
 template <class Body>
 void ForEachSpec(std::initializer_list<int> ranks, std::span<const LayoutKind> layouts, const Body& body) {
   for (const std::string& strategy : testing::StrategyNames()) {
@@ -75,6 +77,18 @@ void ForEachSpec(std::initializer_list<int> ranks, std::span<const LayoutKind> l
       }
     }
   }
+}
+
+// The same in f32 and in bf16.
+template <class Body>
+void ForEachSpecAndDType(std::initializer_list<int> ranks, const Body& body) {
+  ForEachSpec(ranks, kLayouts, [&](RanksSpec spec) {
+    for (const DType dtype : kDTypes) {
+      SCOPED_TRACE(Name(dtype));
+      spec.dtype = dtype;
+      body(spec);
+    }
+  });
 }
 
 struct NamedMask {
@@ -236,7 +250,7 @@ TEST(InvariantsOfStrategies, OtherDocumentsDoNotChangeByABit) {
   const Batch batch = MakeBatch(53, documents, config.vocab_size);
   Batch changed = batch;
   changed.tokens[5] = (batch.tokens[5] + 1) % 37;
-  ForEachSpec({1, 2, 3, 4, 8}, kLayouts, [&](const RanksSpec& spec) {
+  ForEachSpecAndDType({1, 2, 3, 4, 8}, [&](const RanksSpec& spec) {
     const ModelResult before = RunOnce(config, spec, batch), after = RunOnce(config, spec, changed);
     for (int64_t i = 0; i < 5; ++i)
       EXPECT_EQ(Row(before, i, 37), Row(after, i, 37)) << "row " << i << " is earlier";
@@ -252,7 +266,7 @@ TEST(InvariantsOfStrategies, OnlyTheWindowSeesAToken) {
   const Batch batch = MakeBatch(32, {{0, 32}}, config.vocab_size);
   Batch changed = batch;
   changed.tokens[0] = (batch.tokens[0] + 1) % 37;
-  ForEachSpec({1, 2, 4, 8}, kLayouts, [&](RanksSpec spec) {
+  ForEachSpecAndDType({1, 2, 4, 8}, [&](RanksSpec spec) {
     spec.mask = {.kind = MaskKind::kSlidingWindow, .window = 4};
     const ModelResult before = RunOnce(config, spec, batch), after = RunOnce(config, spec, changed);
     for (int64_t i = 0; i < 32; ++i) {
@@ -298,7 +312,7 @@ TEST(InvariantsOfStrategies, PaddingIsSeenByNobody) {
   const Batch batch = MakeBatch(8, {{0, 3}, {4, 6}}, config.vocab_size);
   Batch marked = batch;
   for (const size_t row : {3u, 6u, 7u}) marked.tokens[row] = 36;
-  ForEachSpec({1, 2, 3, 4}, kLayouts, [&](const RanksSpec& spec) {
+  ForEachSpecAndDType({1, 2, 3, 4}, [&](const RanksSpec& spec) {
     const ModelResult got = RunOnce(config, spec, batch), other = RunOnce(config, spec, marked);
     EXPECT_EQ(got.loss, other.loss);
     EXPECT_EQ(got.gradients, other.gradients);

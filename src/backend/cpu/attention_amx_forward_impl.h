@@ -7,8 +7,9 @@
 // 2, bit 14 of a bf16, and so do infinities and NaN. The bits of all weights are gathered as they are stored,
 // and only if one has it are the rows looked at, given their new maximum and computed again, while their
 // scores and weights are still at hand (Redo). M of a row that has seen nothing is −∞, which makes its
-// weights infinite or NaN. A row's bits depend on nothing but the scores that it sees; if these are equal,
-// weights are exact and so is the mean of the values.
+// weights infinite or NaN. A row's bits depend on no number that it does not see, though M is the maximum of
+// what it first sees, and where that ends is the strip's; if all scores are equal, weights are exact and so
+// is the mean of the values.
 #pragma once
 
 #include "backend/cpu/attention_amx_products_impl.h"
@@ -140,7 +141,7 @@ struct Batch {
   const TileMask* tiles;  // of the strip
 };
 constexpr int kMostUnits = kForwardBlock.panels * kPanelUnits;
-constexpr int kMostBatches = kStrips * kMostUnits / 2;  // one of every two units at least is no gap
+constexpr int kMostBatches = kStrips * kMostUnits / 2;  // a batch ends at a gap at the earliest
 
 int FindBatches(int64_t num_strips, int num_panels, const TileMask* tiles, Batch* batches) {
   int num = 0;
@@ -168,8 +169,8 @@ int FindBatches(int64_t num_strips, int num_panels, const TileMask* tiles, Batch
 template <int kUnits, int kRows>
 class ForwardPhases {
   static constexpr int kPhases = kBatch / kUnits;  // of a batch
-  static_assert(kPhases >=
-                2);  // the first weights of a batch are there before the last products beside its others
+  // The first weights of a batch are there before the last products beside its others.
+  static_assert(kPhases >= 2);
 
  public:
   ForwardPhases(const ForwardHead& head, const ForwardScratch& s, const uint32_t* panels,

@@ -140,7 +140,7 @@ LONGSPAN_INLINE float FactorOf(float scale, float soft_cap) {
   return Magnitude(factor) < kSmallest ? kSmallest : factor;
 }
 
-// The low halves of two vectors' upper 16 bits: words (low[i], high[i]).
+// The upper halves of two vectors' words: word i is (upper half of low[i], upper half of high[i]).
 LONGSPAN_INLINE Words PackUpperHalves(Words low, Words high) {
   return _mm512_mask_mov_epi16(_mm512_srli_epi32(low, 16), 0xaaaaaaaau, high);
 }

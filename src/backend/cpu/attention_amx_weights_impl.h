@@ -6,7 +6,7 @@
 namespace longspan::cpu {
 namespace {
 
-// ------------------------------------------------------------------------------------------------ scores
+// ---------------------------------------------------------------------------------------------- scores
 
 // Scores become soft_cap · tanh(scale · score / soft_cap).
 __attribute__((noinline)) void CapScores(float scale, float soft_cap, int64_t n, float* scores) {
@@ -40,7 +40,7 @@ __attribute__((noinline)) void LargestScores(const float* scores, int units, flo
   }
 }
 
-// ----------------------------------------------------------------------------------------------- weights
+// --------------------------------------------------------------------------------------------- weights
 
 // 2^−60 · 2^y for y = factor · (score − M) and its fraction f: −60 is where weights begin. Relative error
 // 3e-6, a thousandth of what rounding to bf16 adds; exact at y = 0.
@@ -164,8 +164,7 @@ class WeightWork {
   Words all_;
 };
 
-// ------------------------------------------------------------------------------------- rows with a new
-// maximum
+// ----------------------------------------------------------------------------- rows with a new maximum
 
 // By what the output of 32 rows must be scaled before a batch's values are added.
 struct alignas(64) RowScales {

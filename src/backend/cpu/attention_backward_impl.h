@@ -2,9 +2,8 @@
 //
 // A key block keeps its packed keys, values and their gradients in scratch memory while query blocks pass.
 // For each tile the weights are recomputed, P = e^(S − lse), then dS = P ∘ (dO·Vᵀ − Δ), under a soft cap c
-// times 1 − (S/c)². Products of a whole
-// query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q with the scale already in the packed Q, and dQ += scale ·
-// dS·K. Each sum over a block starts from zero.
+// times 1 − (S/c)². Products of a whole query block follow: dV += Pᵀ·dO, dK += dSᵀ·Q with the scale already
+// in the packed Q, and dQ += scale · dS·K. Each sum over a block starts from zero.
 #pragma once
 
 #include "backend/cpu/attention_tile_impl.h"

@@ -2,9 +2,7 @@
 // the products of two *pairs* of neighbouring numbers to each f32 lane, so every operand is packed in 32-bit
 // words of two bf16, in one of three forms:
 // - rows: panels [words / 64][rows][64 words], padded by zeros to whole vectors; a word is broadcast;
-// - width pairs: [word][64 keys], word i of a key its numbers 2i and 2i + 1: keys and values that meet a
-// product
-//   along their width;
+// - width pairs: [word][64 keys], word i of a key its numbers 2i and 2i + 1, for products along the width;
 // - row pairs: panels [width / 64][rows / 2][64 columns], a word the same column of rows 2i and 2i + 1.
 //
 // Tiles are those of f32: 6 rows × 64 columns in 24 accumulators. For each pair, 4 vectors and 6 broadcasts

@@ -26,8 +26,7 @@ LONGSPAN_INLINE int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 // Floats of a row once it is cut into panels.
 LONGSPAN_INLINE int64_t PanelWidth(int64_t width) { return RoundUp(width, kColumns); }
 
-// ---------------------------------------------------------------------------------------------- register
-// tile
+// --------------------------------------------------------------------------------------- register tile
 
 // c += a · b: a is 6 rows a_row apart, its columns a_step apart; b is n rows of a panel.
 template <int kVectors>
@@ -86,8 +85,7 @@ LONGSPAN_INLINE void MultiplyAddAlongWidth(Vec (&c)[kStripRows][kVectors], const
     MultiplyAdd(c, x + begin * x_rows, kColumns, 1, b + begin * kColumns, Least(kColumns, width - begin));
 }
 
-// ----------------------------------------------------------------------------------------------------
-// packing
+// -------------------------------------------------------------------------------------------- packing
 
 template <bool kBf16>
 LONGSPAN_INLINE Vec LoadFrom(const void* data, int64_t i) {
@@ -234,8 +232,7 @@ LONGSPAN_INLINE void PackTransposed(const ConstRows& x, const KeyPanel& keys, in
   }
 }
 
-// --------------------------------------------------------------------------------------------------
-// arithmetic
+// ----------------------------------------------------------------------------------------- arithmetic
 
 // 2^x for x ≤ 0 or a little above: relative error 1.5e-7, exactly 1 at 0 and 0 from −127 down (−∞ too). NaN
 // stays NaN.
@@ -323,7 +320,7 @@ LONGSPAN_INLINE StripRange StripsThatSeeSix(const TileMask* tiles, int num_panel
   return {begin, end};
 }
 
-// ------------------------------------------------------------------------------------------------ results
+// --------------------------------------------------------------------------------------------- results
 
 // to[begin … begin + width) ← a row of panels of `rows` rows / divisor.
 LONGSPAN_INLINE void StoreRow(const float* panels, int64_t rows, int64_t width, float divisor, void* to,

@@ -7,9 +7,9 @@
 namespace longspan::cpu {
 
 // One target is one set of kernel files, compiled with that target's flags. In order of speed, as a rule.
-// kAvx512Bf16 is kAvx512 with bf16 attention on dot products; kAmx is kAvx512 with bf16 attention on tiles;
-// kAmxModel is kAmx with the tiles in plain C++ (tile_model.h), slowly: never chosen, it is there for the
-// tests.
+// kAvx512Bf16 is kAvx512 with bf16 attention on dot products and weights packed for products; kAmx is kAvx512
+// with bf16 attention and matrix products on tiles; kAmxModel is kAmx with the tiles in plain C++
+// (tile_model.h), slowly: never chosen, it is there for the tests.
 enum class CpuTarget { kScalar, kAvx2, kAvx512, kAvx512Bf16, kAmx, kAmxModel };
 
 // What the processor has and the operating system saves.

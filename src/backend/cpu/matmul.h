@@ -29,7 +29,7 @@ class MatrixProducts {
 
  private:
   class OneDnn;
-  // Where the CPU has no bf16 products of its own: through f32 copies of the operands.
+  // On target avx2, which has no bf16 products: through f32 copies of the operands.
   bool NeedsWidening(const MatmulArgs& args) const;
   bool IsOnTiles(DType dtype) const;
   // Whether oneDNN should be given b packed, and whether it is worth it to pack b for this product alone.

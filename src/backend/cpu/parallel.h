@@ -23,6 +23,14 @@ void ParallelFor(int num_threads, int64_t count, const Body& body) {
   for (int64_t i = 0; i < count; ++i) body(i);
 }
 
+// Calls body(thread, threads) on as many threads as the system grants, at most `num_threads`.
+template <class Body>
+void ParallelRegion(int num_threads, const Body& body) {
+  if (num_threads == 1) return body(0, 1);
+#pragma omp parallel num_threads(num_threads)
+  body(omp_get_thread_num(), omp_get_num_threads());
+}
+
 // Cuts [0, size) into blocks of `block` and calls body(begin, end) for each. The cut does not depend on the
 // number of threads, so partial sums of blocks that are added in order don't either.
 template <class Body>
@@ -40,8 +48,9 @@ void ParallelTasks(int num_threads, int64_t count, const Body& body) {
     return;
   }
   std::atomic<int64_t> next = 0;
-#pragma omp parallel num_threads(num_threads)
-  for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, omp_get_thread_num());
+  ParallelRegion(num_threads, [&](int thread, int) {
+    for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, thread);
+  });
 }
 
 // Waits for another task of the same region, which must have started, to set `state` to `value`.

@@ -26,8 +26,8 @@ constexpr int64_t kPeakOperandWords = 4 * 256;  // four tiles
 extern const PeakUnit kScalarPeak, kAvx2Peak, kAvx512Peak;  // f32
 extern const PeakUnit kAvx512Bf16Peak, kAmxPeak;            // bf16 operands, f32 sums
 
-// Whether `a` does more per second than `b`, on this thread. Takes about a millisecond, so it tells two units
-// apart, not two equal ones.
+// Whether `a` does a fifth more per second than `b`, or still more, on this thread: of equal ones neither
+// does, whatever else the machine is busy with. Takes about a millisecond.
 bool IsFaster(const PeakUnit& a, const PeakUnit& b);
 
 // FLOP/s of one unit, on all the threads that were asked for together.

@@ -14,6 +14,13 @@ std::vector<CpuTarget> TileTargets() {
   return targets;
 }
 
+class AttentionOnTiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (TileTargets().empty()) GTEST_SKIP() << "the model of tiles needs AVX-512";
+  }
+};
+
 Problem OneDocument(int64_t length, int64_t width, int64_t value_width, Random& random,
                     MaskSpec spec = {.kind = MaskKind::kCausal}) {
   return MakeProblem(length, EvenHeads(2, 1), width, value_width, DType::kBFloat16,
@@ -30,7 +37,7 @@ double RelativeError(const Floats& got, const std::vector<double>& want) {
 }
 
 // Widths whose loops are tuned, and others; once more rows and keys than a block of either pass.
-TEST(AttentionOnTiles, IsAsExactAsBfloat16Allows) {
+TEST_F(AttentionOnTiles, IsAsExactAsBfloat16Allows) {
   Random random(40);
   const std::pair<int64_t, int64_t> widths[] = {{64, 64}, {128, 128}, {256, 256},
                                                 {96, 32}, {16, 160},  {40, 64}};
@@ -53,7 +60,7 @@ TEST(AttentionOnTiles, IsAsExactAsBfloat16Allows) {
 }
 
 // Scores that climb by `rise` a key, for every row by another share, and now and then fall back.
-TEST(AttentionOnTiles, MaximaThatAreOutgrownAgainAndAgain) {
+TEST_F(AttentionOnTiles, MaximaThatAreOutgrownAgainAndAgain) {
   Random random(41);
   for (const int64_t width : {64, 128}) {
     for (const float rise : {0.5f, 3.0f, 50.0f}) {
@@ -84,7 +91,7 @@ TEST(AttentionOnTiles, MaximaThatAreOutgrownAgainAndAgain) {
 }
 
 // Logarithms of weights a thousand binades apart, in any order.
-TEST(AttentionOnTiles, WideScores) {
+TEST_F(AttentionOnTiles, WideScores) {
   Random random(42);
   for (const int64_t width : {64, 128}) {
     Problem p = OneDocument(300, width, width, random);
@@ -100,7 +107,7 @@ TEST(AttentionOnTiles, WideScores) {
   }
 }
 
-TEST(AttentionOnTiles, EqualKeysOfOneValueGiveItExactly) {
+TEST_F(AttentionOnTiles, EqualKeysOfOneValueGiveItExactly) {
   Random random(43);
   for (const int64_t width : {16, 64, 128}) {
     Problem p =
@@ -121,7 +128,7 @@ TEST(AttentionOnTiles, EqualKeysOfOneValueGiveItExactly) {
   }
 }
 
-TEST(AttentionOnTiles, KeysThatARowDoesNotSeeChangeNoBit) {
+TEST_F(AttentionOnTiles, KeysThatARowDoesNotSeeChangeNoBit) {
   Random random(44);
   constexpr int64_t kLength = 330;
   for (const int64_t width : {64, 128}) {
@@ -152,7 +159,7 @@ TEST(AttentionOnTiles, KeysThatARowDoesNotSeeChangeNoBit) {
   }
 }
 
-TEST(AttentionOnTiles, LeavesTheModeOfDenormalNumbersAlone) {
+TEST_F(AttentionOnTiles, LeavesTheModeOfDenormalNumbersAlone) {
   Random random(45);
   const Problem p = OneDocument(40, 64, 64, random);
   const unsigned mode = _mm_getcsr() & ~0x3fu;  // without the flags of past exceptions
@@ -162,7 +169,7 @@ TEST(AttentionOnTiles, LeavesTheModeOfDenormalNumbersAlone) {
   }
 }
 
-TEST(AttentionOnTiles, InstructionsEqualTheirModelBitForBit) {
+TEST_F(AttentionOnTiles, InstructionsEqualTheirModelBitForBit) {
   if (!Runs(DetectCpu(), CpuTarget::kAmx))
     GTEST_SKIP() << "this CPU has no AMX, or its system grants none: only the model was tested here";
   Random random(46);

@@ -7,7 +7,7 @@
 namespace longspan::cpu {
 namespace {
 
-// ------------------------------------------------------------------------------------- rows that see nothing
+// ------------------------------------------------------------------------------- rows that see nothing
 
 TEST(Attention, RowsThatSeeNothingAreZeroAndAddNothing) {
   Random random(7);
@@ -67,7 +67,7 @@ TEST(Attention, NothingAtAllToSee) {
   }
 }
 
-// ------------------------------------------------------------------------------------- what is not finite
+// ---------------------------------------------------------------------------------- what is not finite
 
 // Who sees a token that is not finite gets NaN; who doesn't keeps every bit.
 TEST(Attention, WhatIsNotFiniteReachesThoseWhoSeeItAlone) {
@@ -144,8 +144,7 @@ TEST(Attention, WhatIsNotFiniteReachesThoseWhoSeeItAlone) {
   }
 }
 
-// ------------------------------------------------------------------------------------------ numbers at the
-// edge
+// --------------------------------------------------------------------------------- numbers at the edge
 
 Problem Causal(int64_t length, int64_t width, DType dtype, Random& random) {
   return MakeProblem(length, EvenHeads(2, 1), width, width, dtype,
@@ -334,8 +333,7 @@ TEST(Attention, MergesWhatCallsHaveSeen) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------- far
-// away
+// -------------------------------------------------------------------------------------------- far away
 
 // Zeros that cost no memory until they are touched.
 class Untouched {
