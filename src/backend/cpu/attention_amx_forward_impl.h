@@ -25,8 +25,11 @@ constexpr int kBatch = 4;  // units of keys whose weights meet the values at onc
 // The rows of a strip between two phases. Scores are those of q·k, or capped ones.
 struct alignas(64) StripRows {
   float max[kUnit];  // M above
-  bool is_fresh;     // no unit seen yet
-  int turn;          // which of the two sums holds
+  // Sums of the weights of all key blocks before, at the M that was then: lanes start from 0 in each block,
+  // or small weights would be lost in sums over a million keys.
+  float total[kUnit], total_max[kUnit];
+  bool is_fresh;  // no unit seen yet
+  int turn;       // which of the two sums holds
 };
 
 // Sums of a strip's weights, lane by lane, [turn][row][16]: those with a phase's weights are written beside
@@ -100,7 +103,8 @@ LONGSPAN_INLINE float* OutAt(const ForwardScratch& s, int64_t strip, int64_t r, 
 // The state between calls: M and a sum of weights as above.
 void LoadStateRow(const ForwardHead& head, const ForwardScratch& s, int64_t strip, int64_t r, int64_t row) {
   s.rows[strip].max[r] = head.state_max.data[row * head.state_max.stride];
-  s.sums[strip * 2 * kTurnSums + r * kLanes] = head.state_sum.data[row * head.state_sum.stride];
+  s.rows[strip].total_max[r] = s.rows[strip].max[r];
+  s.rows[strip].total[r] = head.state_sum.data[row * head.state_sum.stride];
   const ConstRows state_out = {head.state_out.data, head.state_out.stride, false};
   PackRow(state_out, row, head.value_width, 1, s.row, 1);
   for (int64_t column = 0; column < head.value_width; column += kLanes)
@@ -126,6 +130,7 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
       q.data[r] = RowOf(head.q, row);
       q.widths[r] = exists ? head.width : 0;
       rows.max[r] = kNegativeInfinity;
+      rows.total[r] = 0;
       if (exists && !head.first) LoadStateRow(head, s, strip, r, row);
     }
     PackLeft(q, head.width, flip, s.q + strip * s.q_words);
@@ -304,6 +309,20 @@ class ForwardPhases {
   const float factor_ = FactorOf(Magnitude(head_.scale), head_.soft_cap);
 };
 
+// The sums of a key block's weights to those of all before it.
+void AddToTotals(const ForwardHead& head, const ForwardScratch& s, int64_t strip) {
+  const float factor = FactorOf(Magnitude(head.scale), head.soft_cap);
+  StripRows& rows = s.rows[strip];
+  float* const sums = s.sums + (strip * 2 + rows.turn) * kTurnSums;
+  for (int64_t r = 0; r < kUnit; ++r) {
+    const bool has_grown = rows.total[r] != 0 && rows.total_max[r] != rows.max[r];
+    const float scale = has_grown ? ScalarExp2((rows.total_max[r] - rows.max[r]) * factor) : 1;
+    rows.total[r] = rows.total[r] * scale + SumOf(Load(sums + r * kLanes));
+    rows.total_max[r] = rows.max[r];
+  }
+  ClearFloats(kTurnSums, sums);
+}
+
 // Units and rows are such that the weights of a phase just fit beside its products at widths of 64, 128 and
 // 256.
 void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float* panels, int num_panels,
@@ -321,6 +340,7 @@ void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float
   } else {
     ForwardPhases<1, 2>(head, s, words, batches, num).Run();
   }
+  for (int64_t strip = 0; strip < UnitsOf(queries.num_rows); ++strip) AddToTotals(head, s, strip);
 }
 
 // ---------------------------------------------------------------------------------------------------- end
@@ -335,7 +355,7 @@ void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scrat
   for (int64_t index = 0; index < queries.num_rows; ++index) {
     const int64_t strip = index / kUnit, r = index % kUnit;
     const StripRows& rows = s.rows[strip];
-    const float sum = SumOf(Load(s.sums + (strip * 2 + rows.turn) * kTurnSums + r * kLanes));
+    const float sum = rows.total[r];
     float max = rows.max[r];
     float scale = 1;
     if (head.last && sum != 0) {

@@ -299,6 +299,28 @@ TEST(Attention, ScoresOfTenToTheThirty) {
   }
 }
 
+// One key of weight 1 and many so small that a sum which held the one would lose them: they must meet first.
+TEST(Attention, ManySmallWeightsBesideALargeOne) {
+  constexpr int64_t kLength = 8192;
+  Problem p;
+  p.shape = {kLength, kLength, 1, 1, 1, 1};
+  p.kv_of = {0};
+  p.mask = MakeMask({.kind = MaskKind::kFull}, std::vector<Range>{{0, kLength}});
+  p.q = Floats(kLength, 1);
+  p.k = Floats(kLength, 0);
+  p.k[0] = 17.5f;
+  p.v = p.dout = Floats(kLength, 1);
+  const double lse = 17.5 + std::log1p((kLength - 1) * std::exp(-17.5));
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    p.dtype = dtype;
+    for (const CpuTarget target : TargetsFor(dtype)) {
+      Plan plan = Whole(p, target);
+      plan.query_spans = {{kLength - 1, kLength}};
+      EXPECT_NEAR(static_cast<double>(Compute(p, plan).lse.back()), lse, 4e-6) << Name(target);
+    }
+  }
+}
+
 // Two calls with a key each: the carried state merges as the two softmaxes would.
 TEST(Attention, MergesWhatCallsHaveSeen) {
   struct Case {
