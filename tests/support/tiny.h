@@ -26,6 +26,12 @@ inline ModelConfig TinyConfig(int64_t num_key_value_heads = 2) {
   return config;
 }
 
+inline ModelConfig TiedTinyConfig(bool tied) {
+  ModelConfig config = TinyConfig();
+  config.tie_word_embeddings = tied;
+  return config;
+}
+
 // Random tokens in `documents`, 0 between them; each row's target is the next token of its document.
 inline Batch MakeBatch(int64_t length, std::span<const Range> documents, int64_t vocab_size,
                        uint64_t seed = 1) {

@@ -4,14 +4,11 @@
 #include "backend/cpu/tile_amx.h"
 #include "backend/cpu/attention_amx_forward_impl.h"
 #include "backend/cpu/attention_amx_backward_impl.h"
-#include "backend/cpu/attention_delta_impl.h"
+#include "backend/cpu/attention_impl.h"
 // clang-format on
 
 namespace longspan::cpu {
 
-const AttentionKernels kAmxAttention = {
-    kForwardBlock, kBackwardBlock, PanelFloats,           ForwardScratchFloats, PackPanel,       ForwardBegin,
-    ForwardKeys,   ForwardEnd,     BackwardScratchFloats, BackwardBegin,        BackwardQueries, BackwardDq,
-    BackwardEnd,   Delta};
+const AttentionKernels kAmxAttention = kAttention;
 
 }  // namespace longspan::cpu

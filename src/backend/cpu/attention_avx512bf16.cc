@@ -3,14 +3,11 @@
 #include "backend/cpu/attention_vector_avx512.h"
 #include "backend/cpu/attention_pairs_forward_impl.h"
 #include "backend/cpu/attention_pairs_backward_impl.h"
-#include "backend/cpu/attention_delta_impl.h"
+#include "backend/cpu/attention_impl.h"
 // clang-format on
 
 namespace longspan::cpu {
 
-const AttentionKernels kAvx512Bf16Attention = {
-    kForwardBlock, kBackwardBlock, PanelFloats,           ForwardScratchFloats, PackPanel,       ForwardBegin,
-    ForwardKeys,   ForwardEnd,     BackwardScratchFloats, BackwardBegin,        BackwardQueries, BackwardDq,
-    BackwardEnd,   Delta};
+const AttentionKernels kAvx512Bf16Attention = kAttention;
 
 }  // namespace longspan::cpu

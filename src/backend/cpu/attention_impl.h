@@ -1,12 +1,11 @@
-// The attention kernels' source, included by one file per CPU target after that target's vectors.
+// A target's attention kernels as a table, included by one file per CPU target after that target's vectors
+// (and tiles) and its forward and backward kernels.
 //
-// Everything here has internal linkage and nothing comes from the standard library: of an inline function
-// that several files define the linker keeps one copy, perhaps the AVX-512 one, for everyone.
+// Everything in these sources has internal linkage and nothing comes from the standard library: of an inline
+// function that several files define the linker keeps one copy, perhaps the AVX-512 one, for everyone.
 #pragma once
 
-#include "backend/cpu/attention_backward_impl.h"
 #include "backend/cpu/attention_delta_impl.h"
-#include "backend/cpu/attention_forward_impl.h"
 
 namespace longspan::cpu {
 namespace {

@@ -1,18 +1,10 @@
 // Vectors of the attention kernels: AVX-512, 16 floats, 32 registers.
 #pragma once
 
-// g++ 12 takes the undefined operands inside its own intrinsics for mistakes (GCC bug 105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wunknown-warning-option"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-
 #include <cstdint>
 
-#define LONGSPAN_INLINE __attribute__((always_inline)) inline
+#include "backend/cpu/avx512.h"
+#include "backend/cpu/inline.h"
 
 namespace longspan::cpu {
 namespace {

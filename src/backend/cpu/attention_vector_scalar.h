@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#define LONGSPAN_INLINE __attribute__((always_inline)) inline
+#include "backend/cpu/inline.h"
 
 namespace longspan::cpu {
 namespace {

@@ -6,9 +6,8 @@
 // makes the compiler vectorise at any optimisation level, and lets it reorder the sums named in a reduction.
 #pragma once
 
+#include "backend/cpu/inline.h"
 #include "backend/cpu/kernels.h"
-
-#define LONGSPAN_INLINE __attribute__((always_inline)) inline
 
 namespace longspan::cpu {
 namespace {

@@ -2,18 +2,10 @@
 // from f32. AVX-512 (F, BW).
 #pragma once
 
-// g++ 12 takes the undefined operands inside its own intrinsics for mistakes (GCC bug 105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpragmas"
-#pragma GCC diagnostic ignored "-Wunknown-warning-option"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-
 #include <cstdint>
 
-#define LONGSPAN_INLINE __attribute__((always_inline)) inline
+#include "backend/cpu/avx512.h"
+#include "backend/cpu/inline.h"
 
 namespace longspan::cpu {
 namespace {

@@ -33,15 +33,9 @@ using testing::TemporaryDirectory;
 using testing::WriteText;
 using Moments = ResidentWeights::Moments;
 
-ModelConfig TiedConfig(bool tied) {
-  ModelConfig config = testing::TinyConfig();
-  config.tie_word_embeddings = tied;
-  return config;
-}
-
 std::unique_ptr<ResidentWeights> NewWeights(Moments moments = Moments::kAdam, bool tied = false,
                                             DType compute = DType::kBFloat16) {
-  return std::make_unique<ResidentWeights>(MakeParamTable(TiedConfig(tied)), compute, moments);
+  return std::make_unique<ResidentWeights>(MakeParamTable(testing::TiedTinyConfig(tied)), compute, moments);
 }
 
 // The parameters' elements in a flat tensor, without the gaps between them.
@@ -391,14 +385,14 @@ TEST_F(CheckpointTest, BrokenStateIsRefused) {
 TEST_F(CheckpointTest, AnotherModelIsRefused) {
   Save(*RandomWeights(), 5);
   const std::string directory = root_ + "/00000005";
-  ModelConfig config = TiedConfig(false);
+  ModelConfig config = testing::TiedTinyConfig(false);
   config.intermediate_size = 48;
   ResidentWeights wider(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   ExpectError({"model.safetensors", "mlp.gate_proj.weight", "(40, 24)", "(48, 24) is wanted"},
               [&] { LoadCheckpoint(directory, wider); });
   ExpectError({"model.safetensors", "mlp.gate_proj.weight", "(40, 24)", "(48, 24) is wanted"},
               [&] { LoadModelWeights(directory, wider); });
-  config = TiedConfig(false);
+  config = testing::TiedTinyConfig(false);
   config.num_hidden_layers = 3;
   ResidentWeights deeper(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   ExpectError({directory, "no tensor 'model.layers.2."}, [&] { LoadCheckpoint(directory, deeper); });

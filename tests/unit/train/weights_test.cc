@@ -17,12 +17,6 @@ using cpu::CpuTarget;
 using testing::MakeBatch;
 using Moments = ResidentWeights::Moments;
 
-ModelConfig Config(bool tied) {
-  ModelConfig config = testing::TinyConfig();
-  config.tie_word_embeddings = tied;
-  return config;
-}
-
 bool Runs(CpuTarget target) { return cpu::Runs(cpu::DetectCpu(), target); }
 
 TEST(ResidentWeightsTest, WhatProductsReadIsPacked) {
@@ -31,7 +25,7 @@ TEST(ResidentWeightsTest, WhatProductsReadIsPacked) {
     for (const bool tied : {false, true}) {
       for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", Name(target), tied ? "tied" : "untied", Name(dtype)));
-        const ParamTable table = MakeParamTable(Config(tied));
+        const ParamTable table = MakeParamTable(testing::TiedTinyConfig(tied));
         const auto backend = cpu::MakeCpuBackend(target, 1), dry = cpu::MakeDryBackend(target, 1);
         ResidentWeights weights(table, dtype, Moments::kAdam, backend.get());
         const ResidentWeights measured(table, dtype, Moments::kAdam, dry.get());
@@ -64,7 +58,7 @@ struct Training {
 
 Training Train(const std::string& optimizer_name, bool tied, bool packed, int num_threads) {
   constexpr int64_t kLength = 53;
-  const ModelConfig config = Config(tied);
+  const ModelConfig config = testing::TiedTinyConfig(tied);
   const ParamTable table = MakeParamTable(config);
   const auto backend = cpu::MakeCpuBackend(CpuTarget::kAmxModel, num_threads);
   TrainConfig train;
