@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "cli/commands.h"
 #include "cli/run_config.h"
+#include "core/check.h"
 #include "model/config.h"
 #include "parallel/strategy.h"
 
@@ -33,9 +35,8 @@ std::string Wrapped(std::string_view text, size_t indent) {
 }
 
 std::string DefaultText(const Key& key) {
-  const std::string value = ValueText(key, TrainConfig{});
   if (key.required) return "required";
-  return value.empty() ? "empty" : value;
+  return key.default_text.empty() ? "empty" : key.default_text;
 }
 
 // What a strategy is good for; the names alone say little.
@@ -46,16 +47,28 @@ std::string StrategyLines(std::string_view format_of_line) {
   return lines;
 }
 
+std::string Synopsis(const Command& command) {
+  return fmt::format("longspan {} {}", command.name, command.synopsis);
+}
+
 }  // namespace
 
+bool WantsHelp(std::span<const std::string> arguments) {
+  return std::ranges::any_of(arguments, [](const std::string& a) { return a == "--help" || a == "-h"; });
+}
+
 std::string MainHelp() {
-  return "longspan trains language models on sequences far longer than one device can hold.\n"
-         "\n"
-         "Usage:\n"
-         "  longspan train [RECIPE.yml] [key=value ...]  train, by the recipe's keys and these\n"
-         "  longspan train --help                        every key: type, range, default, meaning\n"
-         "  longspan bench SUBJECT [key=value ...]       measure kernels or whole steps on this machine\n"
-         "  longspan bench --help                        subjects, their keys, and JSON\n"
+  std::string text =
+      "longspan trains language models on sequences far longer than one device can hold.\n"
+      "\n"
+      "Usage:\n";
+  size_t width = 0;
+  for (const Command& command : Commands()) width = std::max(width, Synopsis(command).size());
+  for (const Command& command : Commands())
+    text += fmt::format("  {:<{}}  {}\n", Synopsis(command), width, command.summary);
+  text += fmt::format("  {:<{}}  what a command takes: keys with type, range, default, meaning\n",
+                      "longspan COMMAND --help", width);
+  return text +
          "  longspan --version\n"
          "  longspan --help\n"
          "\n"
@@ -63,28 +76,33 @@ std::string MainHelp() {
          "4 memory, disk or permission, 5 another rank failed first.\n";
 }
 
-std::string TrainHelp() {
-  std::string text =
-      "Usage: longspan train [RECIPE.yml] [key=value ...]\n"
-      "\n" +
-      Wrapped(
-          "Trains a model and leaves its configuration, metrics and checkpoints in "
-          "base_output_directory/run_name. "
-          "RECIPE.yml is one flat YAML map of the keys below; key=value goes before the recipe.",
-          0);
+std::string CommandHelp(std::string_view command, std::string_view about, const KeyList& keys) {
+  const auto row = std::ranges::find(Commands(), command, &Command::name);
+  CHECK(row != Commands().end());
+  std::string text = fmt::format("Usage: {}\n\n{}", Synopsis(*row), Wrapped(about, 0));
   std::string_view group;
-  for (const Key& key : RunKeys()) {
+  for (const Key& key : keys.keys()) {
     if (key.group != group) text += fmt::format("\n{}:\n", key.group);
     group = key.group;
-    text += fmt::format("  {}={}  [{}]\n", key.name, TypeName(key), DefaultText(key));
+    const auto [before, between] = key.is_option ? std::pair("--", ' ') : std::pair("", '=');
+    text += fmt::format("  {}{}{}{}  [{}]\n", before, key.name, between, TypeName(key), DefaultText(key));
     std::string meaning(key.meaning);
     if (key.range.Limits()) meaning += fmt::format(" Wants {}.", Wanted(key));
     text += Wrapped(meaning, 6);
   }
-  text += fmt::format("\nStrategies:\n{}", StrategyLines("  {:<12}{}\n"));
-  text += fmt::format("\nBuilt-in models: {}.\n", fmt::join(BuiltinModelNames(), ", "));
-  text += "\n`longspan train --help=markdown` prints the keys as docs/reference/keys.md.\n";
   return text;
+}
+
+std::string TrainHelp() {
+  TrainConfig defaults;
+  return CommandHelp("train",
+                     "Trains a model and leaves its configuration, metrics and checkpoints in "
+                     "base_output_directory/run_name. RECIPE.yml is one flat YAML map of the keys below; "
+                     "key=value goes before the recipe.",
+                     TrainKeys(defaults)) +
+         fmt::format("\nStrategies:\n{}", StrategyLines("  {:<12}{}\n")) +
+         fmt::format("\nBuilt-in models: {}.\n", fmt::join(BuiltinModelNames(), ", ")) +
+         "\n`longspan train --help=markdown` prints the keys as docs/reference/keys.md.\n";
 }
 
 std::string KeyReference() {
@@ -94,14 +112,15 @@ std::string KeyReference() {
       "Written by `longspan train --help=markdown`; the list itself is `src/cli/run_config.cc`.\n"
       "A recipe is one flat YAML map of these keys; `key=value` on the command line goes before the "
       "recipe.\n";
+  TrainConfig defaults;
+  const KeyList list = TrainKeys(defaults);
   std::string_view group;
-  for (const Key& key : RunKeys()) {
+  for (const Key& key : list.keys()) {
     if (key.group != group)
       text += fmt::format("\n## {}\n\n| key | wants | default | meaning |\n|---|---|---|---|\n", key.group);
     group = key.group;
-    const std::string value = key.required || ValueText(key, TrainConfig{}).empty()
-                                  ? DefaultText(key)
-                                  : fmt::format("`{}`", DefaultText(key));
+    const std::string value =
+        key.required || key.default_text.empty() ? DefaultText(key) : fmt::format("`{}`", DefaultText(key));
     text += fmt::format("| `{}` | {} | {} | {} |\n", key.name, Wanted(key), value, key.meaning);
   }
   text += fmt::format("\n## Strategies\n\n{}", StrategyLines("- `{}`: {}\n"));

@@ -14,14 +14,11 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/bench.h"
+#include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/run_config.h"
 #include "core/check.h"
 #include "core/names.h"
 #include "core/output.h"
-#include "train/job.h"
-#include "train/trainer.h"
 
 namespace longspan {
 namespace {
@@ -40,32 +37,20 @@ void IgnoreSignalsOfWrites() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-void TrainCommand(std::span<const std::string> arguments) {
-  for (const std::string& argument : arguments) {
-    if (argument == "--help" || argument == "-h") return Answer(TrainHelp());
-    if (argument == "--help=markdown") return Answer(KeyReference());
-  }
-  const Job job = PrepareJob(LoadTrainConfig(arguments));
-  Train(job, WriteRecipe(job.config));
-}
-
-void BenchCommand(std::span<const std::string> arguments) {
-  for (const std::string& argument : arguments)
-    if (argument == "--help" || argument == "-h") return Answer(bench::Help());
-  bench::Run(arguments);
-}
+constexpr size_t kMaxShownBytes = 200;  // of an unknown command
 
 void RunCommand(std::span<const std::string> arguments) {
-  static constexpr std::string_view kCommands[] = {"train", "bench", "help", "--help", "--version"};
   Require(ExitCode::kUsage, !arguments.empty(),
           "no command given; `longspan train` trains, `longspan --help` lists all");
-  const std::string& command = arguments[0];
-  if (command == "train") return TrainCommand(arguments.subspan(1));
-  if (command == "bench") return BenchCommand(arguments.subspan(1));
-  if (command == "help" || command == "--help" || command == "-h") return Answer(MainHelp());
-  if (command == "--version") return Answer(fmt::format("longspan {}\n", LONGSPAN_VERSION));
-  throw Error(fmt::format("unknown command '{}'{}", Shortened(command, kMaxShownBytes),
-                          Suggestion(command, kCommands)),
+  const std::string& name = arguments[0];
+  if (name == "help" || name == "--help" || name == "-h") return Answer(MainHelp());
+  if (name == "--version") return Answer(fmt::format("longspan {}\n", LONGSPAN_VERSION));
+  std::vector<std::string_view> names = {"help", "--help", "--version"};
+  for (const Command& command : Commands()) {
+    if (command.name == name) return command.run(arguments.subspan(1));
+    names.push_back(command.name);
+  }
+  throw Error(fmt::format("unknown command '{}'{}", Shortened(name, kMaxShownBytes), Suggestion(name, names)),
               ExitCode::kUsage);
 }
 

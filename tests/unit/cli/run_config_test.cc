@@ -66,19 +66,24 @@ TEST(RunConfig, NoArgumentsAreTheDefaults) {
 }
 
 TEST(RunConfig, EveryFieldHasOneKey) {
+  TrainConfig config;
   std::set<std::string_view> names;
-  size_t strings = 0, integers = 0, reals = 0, flags = 0;
-  for (const Key& key : RunKeys()) {
+  std::set<const void*> fields;
+  size_t texts = 0, numbers = 0, flags = 0, maps = 0;
+  const KeyList keys = TrainKeys(config);
+  for (const Key& key : keys.keys()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_TRUE(fields.insert(std::visit([](auto* field) -> const void* { return field; }, key.field)).second)
+        << key.name;
     EXPECT_FALSE(key.meaning.empty()) << key.name;
-    strings += std::holds_alternative<std::string TrainConfig::*>(key.field);
-    integers += std::holds_alternative<int64_t TrainConfig::*>(key.field);
-    reals += std::holds_alternative<double TrainConfig::*>(key.field);
-    flags += std::holds_alternative<bool TrainConfig::*>(key.field);
+    texts += std::holds_alternative<std::string*>(key.field);
+    numbers += std::holds_alternative<int64_t*>(key.field) || std::holds_alternative<double*>(key.field);
+    flags += std::holds_alternative<bool*>(key.field);
+    maps += std::holds_alternative<ValueMap*>(key.field);
   }
   // A field without a key changes the size of the struct but not this sum (flags are padded to 8 bytes each
   // group).
-  const size_t listed = strings * sizeof(std::string) + (integers + reals) * 8;
+  const size_t listed = texts * sizeof(std::string) + maps * sizeof(ValueMap) + numbers * 8;
   EXPECT_LE(listed, sizeof(TrainConfig));
   EXPECT_GE(listed + flags * 8, sizeof(TrainConfig));
 }
@@ -102,31 +107,33 @@ TEST(RunConfig, AnEmptyRecipeAndEmptyTextAreFine) {
 
 TEST(RunConfig, ValuesMayHoldEqualsSigns) { EXPECT_EQ(Load({"run_name=a=b"}).run_name, "a=b"); }
 
-std::string OtherChoice(const Key& key, const std::string& current) {
-  return std::string(key.choices.back() == current ? key.choices.front() : key.choices.back());
-}
+// Another value than the default for every key, awkward ones where there are any.
+struct ChangeValue {
+  const Key& key;
+  int n;
+  void operator()(int64_t* field) const { *field = n + 4; }
+  void operator()(double* field) const { *field = std::nextafter(0.1 + 0.001 * n, 1.0); }
+  void operator()(bool* field) const { *field = !*field; }
+  void operator()(std::string* field) const { *field = Text(*field); }
+  void operator()(ValueMap* field) const { *field = {{"a", Text("")}, {"~ \"b\": {", Text(Text(""))}}; }
+  std::string Text(const std::string& current) const {
+    if (key.choices.empty()) return fmt::format("~ # '{}': \"ü\\x\"\t{}", key.name, n);
+    return std::string(key.choices.back() == current ? key.choices.front() : key.choices.back());
+  }
+};
 
 TEST(RunConfig, WhatIsWrittenReadsBack) {
-  TrainConfig config;
-  // Another value than the default for every key, awkward ones where there are any.
-  int64_t integer = 3;
-  double real = 0.1;
-  for (const Key& key : RunKeys()) {
-    if (const auto* field = std::get_if<int64_t TrainConfig::*>(&key.field)) config.** field = ++integer;
-    if (const auto* field = std::get_if<double TrainConfig::*>(&key.field))
-      config.** field = real = std::nextafter(real * 1.01, 1.0);
-    if (const auto* field = std::get_if<bool TrainConfig::*>(&key.field)) config.** field = !(config.**field);
-    if (const auto* field = std::get_if<std::string TrainConfig::*>(&key.field))
-      config.** field = key.choices.empty() ? fmt::format("~ # '{}': \"ü\\x\"\t{}", key.name, integer)
-                                            : OtherChoice(key, config.**field);
-  }
+  TrainConfig config, defaults;
+  const KeyList keys = TrainKeys(config), default_keys = TrainKeys(defaults);
+  int n = 0;
+  for (const Key& key : keys.keys()) std::visit(ChangeValue{key, ++n}, key.field);
   config.max_shard_bytes = (int64_t{1} << 53) - 1;
   const Recipe recipe(WriteRecipe(config));
-  const TrainConfig back = LoadTrainConfig(Arguments{recipe.path()});
-  const TrainConfig defaults;
-  for (const Key& key : RunKeys()) {
-    std::visit([&](auto field) { EXPECT_EQ(back.*field, config.*field) << key.name; }, key.field);
-    EXPECT_NE(ValueText(key, config), ValueText(key, defaults)) << key.name;
+  TrainConfig back = LoadTrainConfig(Arguments{recipe.path()});
+  const KeyList keys_back = TrainKeys(back);
+  for (size_t i = 0; i < keys.keys().size(); ++i) {
+    EXPECT_EQ(ValueText(keys_back.keys()[i]), ValueText(keys.keys()[i]));
+    EXPECT_NE(ValueText(keys.keys()[i]), ValueText(default_keys.keys()[i])) << keys.keys()[i].name;
   }
   EXPECT_EQ(WriteRecipe(back), WriteRecipe(config));
 }
@@ -267,7 +274,9 @@ TEST(RunConfig, RequiredKeys) {
 
 TEST(Help, NamesEveryKeyAndStrategy) {
   const std::string help = TrainHelp(), reference = KeyReference();
-  for (const Key& key : RunKeys()) {
+  TrainConfig defaults;
+  const KeyList keys = TrainKeys(defaults);
+  for (const Key& key : keys.keys()) {
     EXPECT_NE(help.find(fmt::format("\n  {}={}", key.name, TypeName(key))), std::string::npos) << key.name;
     EXPECT_NE(reference.find(fmt::format("| `{}` |", key.name)), std::string::npos) << key.name;
   }

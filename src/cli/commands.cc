@@ -1,0 +1,34 @@
+#include "cli/commands.h"
+
+#include "bench/bench.h"
+#include "cli/help.h"
+#include "cli/run_config.h"
+#include "core/output.h"
+#include "train/job.h"
+#include "train/trainer.h"
+
+namespace longspan {
+namespace {
+
+void TrainCommand(std::span<const std::string> arguments) {
+  if (WantsHelp(arguments)) return Answer(TrainHelp());
+  if (!arguments.empty() && arguments[0] == "--help=markdown") return Answer(KeyReference());
+  const Job job = PrepareJob(LoadTrainConfig(arguments));
+  Train(job, WriteRecipe(job.config));
+}
+
+void BenchCommand(std::span<const std::string> arguments) {
+  if (WantsHelp(arguments)) return Answer(bench::Help());
+  bench::Run(arguments);
+}
+
+constexpr Command kCommands[] = {
+    {"train", "[RECIPE.yml] [key=value ...]", "trains a model", TrainCommand},
+    {"bench", "SUBJECT [key=value ...]", "measures kernels or whole steps on this machine", BenchCommand},
+};
+
+}  // namespace
+
+std::span<const Command> Commands() { return kCommands; }
+
+}  // namespace longspan
