@@ -21,7 +21,7 @@ StepCase CaseOf(const Settings& settings, std::optional<int64_t> layers) {
   StepCase step;
   step.name = settings.model.empty() ? "100m" : settings.model;
   step.model = ParseModelConfig(BuiltinModelJson(step.name), step.name);
-  step.model.num_hidden_layers = settings.layers.value_or(layers.value_or(step.model.num_hidden_layers));
+  step.model.SetNumLayers(settings.layers.value_or(layers.value_or(step.model.num_hidden_layers)));
   step.dtype = settings.DTypes({DType::kBFloat16})[0];
   return step;
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <optional>
 #include <set>
 #include <utility>
@@ -181,7 +180,7 @@ const std::set<std::string>& RopeKeys() {
 
 // The two spellings: rope_scaling (null, or an object with rope_type or type) beside rope_theta; and the
 // newer rope_parameters, an object that holds rope_theta as well.
-void ReadRope(const Reader& reader, ModelConfig& config) {
+RopeConfig ReadRope(const Reader& reader) {
   const Json* scaling = reader.Find("rope_scaling");
   const Json* parameters = reader.Find("rope_parameters");
   Require(!scaling || !parameters, "{}: both rope_scaling and rope_parameters are given; remove one",
@@ -196,7 +195,8 @@ void ReadRope(const Reader& reader, ModelConfig& config) {
                               inner = rope.MaybePositive("rope_theta");
   Require(!outer || !inner || *outer == *inner, "{}: rope_theta is {} there but {} outside; remove one",
           rope.where(), inner.value_or(0), outer.value_or(0));
-  config.rope_theta = inner ? *inner : outer.value_or(10000);
+  RopeConfig config;
+  config.theta = inner ? *inner : outer.value_or(10000);
 
   const std::optional<std::string> type = rope.MaybeString("type"), rope_type = rope.MaybeString("rope_type");
   Require(!type || !rope_type || *type == *rope_type, "{}: type is '{}' but rope_type is '{}'; remove one",
@@ -212,24 +212,32 @@ void ReadRope(const Reader& reader, ModelConfig& config) {
   for (const auto& [name, value] : object.items())
     Require(RopeKeys().contains(name), "{}: key '{}' is not implemented; supported: {}", rope.where(), name,
             fmt::join(RopeKeys(), ", "));
-  if (kind == "default") return;
-  config.rope_scaling = {.kind = RopeScaling::Kind::kLlama3,
-                         .factor = rope.Positive("factor"),
-                         .low_freq_factor = rope.Positive("low_freq_factor"),
-                         .high_freq_factor = rope.Positive("high_freq_factor"),
-                         .original_max_position_embeddings = static_cast<double>(
-                             rope.Int("original_max_position_embeddings", kMaxPositions))};
-  Require(config.rope_scaling.factor >= 1, "{}: factor is {}, but must be at least 1", rope.where(),
-          config.rope_scaling.factor);
-  Require(config.rope_scaling.high_freq_factor > config.rope_scaling.low_freq_factor,
-          "{}: high_freq_factor {} must exceed low_freq_factor {}", rope.where(),
-          config.rope_scaling.high_freq_factor, config.rope_scaling.low_freq_factor);
+  if (kind == "default") return config;
+  config.kind = RopeConfig::Kind::kLlama3;
+  config.factor = rope.Positive("factor");
+  config.low_freq_factor = rope.Positive("low_freq_factor");
+  config.high_freq_factor = rope.Positive("high_freq_factor");
+  config.original_max_position_embeddings =
+      static_cast<double>(rope.Int("original_max_position_embeddings", kMaxPositions));
+  Require(config.factor >= 1, "{}: factor is {}, but must be at least 1", rope.where(), config.factor);
+  Require(config.high_freq_factor > config.low_freq_factor,
+          "{}: high_freq_factor {} must exceed low_freq_factor {}", rope.where(), config.high_freq_factor,
+          config.low_freq_factor);
+  return config;
 }
 
 // The shortest decimal that is this float, so that 1e-5f is written 1e-05 and not 9.99999974…e-06.
 double Shortest(float x) { return std::stod(fmt::format("{}", x)); }
 
 }  // namespace
+
+void ModelConfig::SetNumLayers(int64_t n) {
+  const std::vector<int> kinds = layer_kind_of;
+  num_hidden_layers = n;
+  layer_kind_of.clear();
+  for (size_t layer = 0; layer < static_cast<size_t>(n); ++layer)
+    layer_kind_of.push_back(kinds[layer % kinds.size()]);
+}
 
 int64_t ModelConfig::num_matrix_parameters() const {
   const int64_t query = num_attention_heads * head_dim, key = num_key_value_heads * head_dim;
@@ -271,7 +279,9 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& where) {
   config.initializer_range =
       reader.MaybeNumber("initializer_range", 0, "a number of at least 0").value_or(0.02);
   config.tie_word_embeddings = reader.Bool("tie_word_embeddings", false);
-  ReadRope(reader, config);
+  config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  config.layer_kinds = {LayerKind{.rope = ReadRope(reader)}};
+  config.layer_kind_of.assign(static_cast<size_t>(config.num_hidden_layers), 0);
   return config;
 }
 
@@ -298,7 +308,8 @@ std::string WriteModelConfig(const ModelConfig& config, std::string_view source,
     json["num_key_value_heads"] = config.num_key_value_heads;
     json["rms_norm_eps"] = Shortest(config.rms_norm_eps);
     json["rope_scaling"] = nullptr;
-    if (const RopeScaling& rope = config.rope_scaling; rope.kind == RopeScaling::Kind::kLlama3) {
+    const RopeConfig& rope = config.layer_kinds[0].rope;
+    if (rope.kind == RopeConfig::Kind::kLlama3) {
       json["rope_scaling"] = {
           {"factor", rope.factor},
           {"high_freq_factor", rope.high_freq_factor},
@@ -306,32 +317,12 @@ std::string WriteModelConfig(const ModelConfig& config, std::string_view source,
           {"original_max_position_embeddings", static_cast<int64_t>(rope.original_max_position_embeddings)},
           {"rope_type", "llama3"}};
     }
-    json["rope_theta"] = config.rope_theta;
+    json["rope_theta"] = rope.theta;
     json["tie_word_embeddings"] = config.tie_word_embeddings;
     json["torch_dtype"] = Name(saved_dtype);
     json["vocab_size"] = config.vocab_size;
   }
   return json.dump(2) + "\n";
-}
-
-std::vector<double> RopeInverseFrequencies(const ModelConfig& config) {
-  const RopeScaling& scaling = config.rope_scaling;
-  std::vector<double> frequencies;
-  for (int64_t i = 0; i < config.head_dim / 2; ++i) {
-    const double frequency =
-        std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim));
-    if (scaling.kind == RopeScaling::Kind::kNone) {
-      frequencies.push_back(frequency);
-      continue;
-    }
-    // Turns over the original context: many are kept, few are stretched by `factor`, those between are
-    // blended.
-    const double turns = scaling.original_max_position_embeddings * frequency / (2 * std::numbers::pi);
-    const double kept = std::clamp(
-        (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0);
-    frequencies.push_back(kept * frequency + (1 - kept) * frequency / scaling.factor);
-  }
-  return frequencies;
 }
 
 }  // namespace longspan

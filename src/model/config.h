@@ -1,4 +1,5 @@
-// ModelConfig: a Llama-architecture model, read from a Hugging Face config.json or a built-in of that form.
+// ModelConfig: what any model family comes down to, read from a Hugging Face config.json or a built-in of
+// that form. Nothing above the parser asks which family it was: whatever differs is a field here.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,19 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "model/rope.h"
 
 namespace longspan {
 
-// Rotary scaling; `kLlama3` as in transformers' modeling_rope_utils._compute_llama3_parameters.
-struct RopeScaling {
-  enum class Kind { kNone, kLlama3 } kind = Kind::kNone;
-  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
-  double original_max_position_embeddings = 8192;
-  friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
+// Of the gate in the MLP: x · sigmoid(x), or GELU's tanh approximation (silu, gelu_pytorch_tanh).
+enum class GateActivation { kSilu, kGeluTanh };
+
+// Layers of a kind share their mask and their rotary embedding.
+struct LayerKind {
+  std::string name = "full_attention";  // Hugging Face's layer type; or "sliding_attention"
+  int64_t sliding_window = 0;           // keys that a row sees, its own included; 0: all before it
+  RopeConfig rope;
+  friend bool operator==(const LayerKind&, const LayerKind&) = default;
 };
 
 struct ModelConfig {
@@ -27,11 +32,38 @@ struct ModelConfig {
   int64_t num_key_value_heads = 0;  // K
   int64_t head_dim = 0;             // D = E
   int64_t max_position_embeddings = 0;
-  float rms_norm_eps = 1e-5f;
-  double rope_theta = 10000;
-  RopeScaling rope_scaling;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
+
+  std::vector<LayerKind> layer_kinds = {LayerKind{}};
+  std::vector<int> layer_kind_of;  // (L) index into layer_kinds
+
+  // Attention.
+  bool query_key_value_bias = false, out_proj_bias = false;
+  bool query_key_norm = false;    // RMSNorm over each head of q and k, before the rotary embedding
+  double attention_scale = 0;     // scores are q · k times this: 1/sqrt(D), or query_pre_attn_scalar^-0.5
+  double attention_soft_cap = 0;  // c: scores become c · tanh(score / c); 0: none
+
+  // MLP.
+  bool mlp_bias = false;  // of gate, up and down
+  GateActivation gate_activation = GateActivation::kSilu;
+
+  // Norms.
+  float rms_norm_eps = 1e-5f;
+  double norm_offset = 0;       // 1: what multiplies is 1 + the stored weight
+  bool sandwich_norms = false;  // Gemma 2 and 3: what attention and MLP give is normed before it is added
+
+  // Ends.
+  double embedding_scale = 1;  // embeddings are multiplied by it; Gemma: sqrt(C)
+  double final_soft_cap = 0;   // of logits, as attention_soft_cap
+
+  bool fused_projections = false;  // files hold qkv_proj and gate_up_proj (Phi-3)
+
+  const LayerKind& layer_kind(int64_t layer) const {
+    return layer_kinds[static_cast<size_t>(layer_kind_of[static_cast<size_t>(layer)])];
+  }
+  // Its first n layers; further ones are of the same kinds in the same order.
+  void SetNumLayers(int64_t n);
 
   int64_t num_parameters() const;  // tied weights once
   // Those that multiply every token: blocks' matrices and the head (tied or not), not the embedding lookup.
@@ -49,12 +81,9 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& where);
 // from `config`.
 std::string WriteModelConfig(const ModelConfig& config, std::string_view source, DType saved_dtype);
 
-// Built-in models: tiny, 100m, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b, smollm2-135m; the
-// texts are recipes/models/*.json, compiled in. Empty if there is none of that name.
+// Built-in models: tiny, 100m, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b, smollm2-135m;
+// the texts are recipes/models/*.json, compiled in. Empty if there is none of that name.
 std::string_view BuiltinModelJson(std::string_view name);
 std::vector<std::string_view> BuiltinModelNames();
-
-// Rotary inverse frequencies (D/2), scaling applied, in double.
-std::vector<double> RopeInverseFrequencies(const ModelConfig& config);
 
 }  // namespace longspan

@@ -1,7 +1,6 @@
 #include "model/model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "core/check.h"
@@ -62,8 +61,8 @@ Model::Model(const ModelConfig& config, const ModelOptions& options, Backend& ba
       layout_(layout),
       weights_(weights),
       activations_(activations),
-      rope_tables_(config, options.max_target_length),
-      block_(config, options_, backend, strategy, activations, rope_tables_.tables()),
+      rope_tables_(config.layer_kinds[0].rope, config.head_dim, options.max_target_length),
+      block_(config, options_, backend, strategy, activations, rope_tables_.tables(/*longest_document=*/0)),
       spans_(SpansOf(layout)),
       kv_of_(KvOf(config)),
       tokens_(DType::kInt32, {layout.rows_per_rank()}),
@@ -222,7 +221,7 @@ Sequence Model::Load(const Batch& batch, int context_rank) {
           .shards = {.mask = &mask_,
                      .spans = spans_,
                      .kv_of = kv_of_,
-                     .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))}};
+                     .scale = static_cast<float>(config_.attention_scale)}};
 }
 
 Tensor Model::Allocate(std::string_view name, DType dtype, int64_t rows, int64_t width) {

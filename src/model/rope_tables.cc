@@ -7,15 +7,16 @@
 namespace longspan {
 namespace {
 
-// (num_rows, D/2, 2): cos and sin of the angle at position row · stride.
-Buffer MakeTable(const std::vector<double>& inverse_frequencies, int64_t num_rows, int64_t stride) {
+// (num_rows, rotary_dim / 2, 2): cos and sin of the angle at position row · stride, times `scale`.
+Buffer MakeTable(const std::vector<double>& inverse_frequencies, int64_t num_rows, int64_t stride,
+                 double scale) {
   Buffer table(DType::kFloat32, {num_rows, static_cast<int64_t>(inverse_frequencies.size()), 2});
   float* out = table.tensor().data<float>();
   for (int64_t row = 0; row < num_rows; ++row) {
     for (const double frequency : inverse_frequencies) {
       const double angle = static_cast<double>(row * stride) * frequency;
-      *out++ = static_cast<float>(std::cos(angle));
-      *out++ = static_cast<float>(std::sin(angle));
+      *out++ = static_cast<float>(scale * std::cos(angle));
+      *out++ = static_cast<float>(scale * std::sin(angle));
     }
   }
   return table;
@@ -23,11 +24,19 @@ Buffer MakeTable(const std::vector<double>& inverse_frequencies, int64_t num_row
 
 }  // namespace
 
-OwnedRopeTables::OwnedRopeTables(const ModelConfig& config, int64_t num_positions) {
-  const std::vector<double> frequencies = RopeInverseFrequencies(config);
+OwnedRopeTables::OwnedRopeTables(const RopeConfig& rope, int64_t head_dim, int64_t num_positions)
+    : rope_(rope), short_(MakePair(rope, head_dim, num_positions, /*long_factors=*/false)) {
+  if (rope.UsesLongFactors(num_positions))
+    long_ = MakePair(rope, head_dim, num_positions, /*long_factors=*/true);
+}
+
+OwnedRopeTables::Pair OwnedRopeTables::MakePair(const RopeConfig& rope, int64_t head_dim,
+                                                int64_t num_positions, bool long_factors) {
+  const std::vector<double> frequencies = RopeInverseFrequencies(rope, head_dim, long_factors);
   const int64_t periods = (num_positions + RopeTables::kPeriod - 1) / RopeTables::kPeriod;
-  coarse_ = MakeTable(frequencies, std::max<int64_t>(1, periods), RopeTables::kPeriod);
-  fine_ = MakeTable(frequencies, RopeTables::kPeriod, 1);
+  // A phase is the product of an entry of each, so the factor goes into one.
+  return {.coarse = MakeTable(frequencies, std::max<int64_t>(1, periods), RopeTables::kPeriod, 1),
+          .fine = MakeTable(frequencies, RopeTables::kPeriod, 1, rope.attention_factor)};
 }
 
 }  // namespace longspan

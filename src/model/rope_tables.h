@@ -5,20 +5,32 @@
 
 #include "backend/backend.h"
 #include "core/tensor.h"
-#include "model/config.h"
+#include "model/rope.h"
 
 namespace longspan {
 
 class OwnedRopeTables {
  public:
-  // For positions [0, num_positions), with the config's base and scaling.
-  OwnedRopeTables(const ModelConfig& config, int64_t num_positions);
+  // For positions [0, num_positions) of heads that are head_dim wide. longrope has tables for short documents
+  // and for long ones; both exist from the start.
+  OwnedRopeTables(const RopeConfig& rope, int64_t head_dim, int64_t num_positions);
 
-  RopeTables tables() const { return {.coarse = coarse_.tensor(), .fine = fine_.tensor()}; }
-  int64_t num_bytes() const { return coarse_.num_bytes() + fine_.num_bytes(); }
+  // Those of a sequence whose longest document has so many tokens.
+  RopeTables tables(int64_t longest_document) const {
+    return rope_.UsesLongFactors(longest_document) ? long_.view() : short_.view();
+  }
+  int64_t num_bytes() const { return short_.num_bytes() + long_.num_bytes(); }
 
  private:
-  Buffer coarse_, fine_;
+  struct Pair {
+    RopeTables view() const { return {.coarse = coarse.tensor(), .fine = fine.tensor()}; }
+    int64_t num_bytes() const { return coarse.num_bytes() + fine.num_bytes(); }
+    Buffer coarse, fine;
+  };
+  static Pair MakePair(const RopeConfig& rope, int64_t head_dim, int64_t num_positions, bool long_factors);
+
+  RopeConfig rope_;
+  Pair short_, long_;  // long_ is empty where no document can be long
 };
 
 }  // namespace longspan

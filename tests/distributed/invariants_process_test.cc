@@ -28,10 +28,9 @@ TEST(InvariantsOfAProcess, ASecondModelGivesWhatAFreshProcessGives) {
   // Another model: other shapes, rotary base, mask, dtype, strategy and ranks.
   ModelConfig other = testing::TinyConfig(8);
   other.hidden_size = 48;
-  other.num_hidden_layers = 3;
-  other.rope_theta = 500;
-  other.rope_scaling = {
-      .kind = RopeScaling::Kind::kLlama3, .factor = 8, .original_max_position_embeddings = 64};
+  other.SetNumLayers(3);
+  other.layer_kinds[0].rope = {
+      .kind = RopeConfig::Kind::kLlama3, .theta = 500, .factor = 8, .original_max_position_embeddings = 64};
   const Batch long_batch = MakeBatch(200, {{0, 200}}, other.vocab_size, /*seed=*/5);
   RanksSpec spec{.ranks = 4, .strategy = "usp", .layout = LayoutKind::kZigzag};
   spec.mask = {.kind = MaskKind::kSlidingWindow, .window = 33};

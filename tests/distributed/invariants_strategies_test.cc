@@ -262,7 +262,7 @@ TEST(InvariantsOfStrategies, OtherDocumentsDoNotChangeByABit) {
 
 TEST(InvariantsOfStrategies, OnlyTheWindowSeesAToken) {
   ModelConfig config = testing::TinyConfig();
-  config.num_hidden_layers = 1;
+  config.SetNumLayers(1);
   const Batch batch = MakeBatch(32, {{0, 32}}, config.vocab_size);
   Batch changed = batch;
   changed.tokens[0] = (batch.tokens[0] + 1) % 37;

@@ -240,7 +240,7 @@ TEST_F(InvariantsOfTraining, AStoppedRunGoesOnOnOtherRanks) {
 TEST_F(InvariantsOfTraining, TokensAreCountedOnceOnEveryMesh) {
   ModelConfig model = model_;  // as small as a model can be
   model.vocab_size = 4;
-  model.num_hidden_layers = 1;
+  model.SetNumLayers(1);
   model.hidden_size = model.intermediate_size = model.head_dim = 2;
   model.num_attention_heads = model.num_key_value_heads = 1;
   testing::WriteModel(directory_ / "small", model, 7);

@@ -26,7 +26,7 @@ constexpr LayoutKind kLayouts[] = {LayoutKind::kContiguous, LayoutKind::kZigzag,
 ModelConfig TiedConfig() {
   ModelConfig config = TinyConfig();
   config.tie_word_embeddings = true;
-  config.rope_scaling = {.kind = RopeScaling::Kind::kLlama3,
+  config.layer_kinds[0].rope = {.kind = RopeConfig::Kind::kLlama3,
                          .factor = 4,
                          .low_freq_factor = 1,
                          .high_freq_factor = 4,

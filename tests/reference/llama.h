@@ -128,7 +128,7 @@ LlamaOutput<Real> Llama(const ModelConfig& config, const LlamaWeights<Real>& wei
   for (const Range& document : batch.documents)
     for (int64_t i = document.begin; i < document.end; ++i)
       positions[static_cast<size_t>(i)] = i - document.begin;
-  const std::vector<double> frequencies = RopeInverseFrequencies(config);
+  const std::vector<double> frequencies = RopeInverseFrequencies(config.layer_kinds[0].rope, config.head_dim);
   const double epsilon = static_cast<double>(config.rms_norm_eps);
   const size_t heads = static_cast<size_t>(config.num_attention_heads);
   const size_t kv_heads = static_cast<size_t>(config.num_key_value_heads);

@@ -2,6 +2,7 @@
 // heads (4) is not the number of KV heads (2), H·D is not C, and nothing is a power of two but the heads.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,11 +18,13 @@ inline ModelConfig TinyConfig(int64_t num_key_value_heads = 2) {
   config.vocab_size = 37;
   config.hidden_size = 24;
   config.intermediate_size = 40;
-  config.num_hidden_layers = 2;
   config.num_attention_heads = 8;
   config.num_key_value_heads = num_key_value_heads;
   config.head_dim = 6;
   config.max_position_embeddings = 1024;
+  config.num_hidden_layers = 2;
+  config.layer_kind_of = {0, 0};
+  config.attention_scale = 1 / std::sqrt(6.0);
   config.initializer_range = 0.3;  // attention far from uniform
   return config;
 }

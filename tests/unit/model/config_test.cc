@@ -75,7 +75,8 @@ TEST(Config, TinyStories) {
   wanted.head_dim = 16;
   wanted.max_position_embeddings = 512;
   wanted.rms_norm_eps = 1e-6f;
-  wanted.rope_theta = 10000;
+  wanted.layer_kind_of = {0, 0};
+  wanted.attention_scale = 0.25;
   wanted.tie_word_embeddings = true;
   wanted.initializer_range = 0.02;
   EXPECT_EQ(config, wanted);
@@ -92,8 +93,8 @@ TEST(Config, DefaultsAreTransformers) {
     EXPECT_EQ(config.head_dim, 16);
     EXPECT_EQ(config.max_position_embeddings, 2048);
     EXPECT_EQ(config.rms_norm_eps, 1e-6f);
-    EXPECT_EQ(config.rope_theta, 10000);
-    EXPECT_EQ(config.rope_scaling.kind, RopeScaling::Kind::kNone);
+    EXPECT_EQ(config.layer_kinds, (std::vector<LayerKind>{{.rope = {.theta = 10000}}}));
+    EXPECT_EQ(config.layer_kind_of, (std::vector<int>{0, 0, 0}));
     EXPECT_FALSE(config.tie_word_embeddings);
     EXPECT_EQ(config.initializer_range, 0.02);
   }
@@ -109,12 +110,13 @@ TEST(Config, AllSpellingsOfRopeAgree) {
   };
   const ModelConfig old =
       parse(fmt::format(R"({{"rope_theta": 5e5, "rope_scaling": {{"rope_type": "llama3", {}}}}})", fields));
-  EXPECT_EQ(old.rope_theta, 5e5);
-  EXPECT_EQ(old.rope_scaling.kind, RopeScaling::Kind::kLlama3);
-  EXPECT_EQ(old.rope_scaling.factor, 8);
-  EXPECT_EQ(old.rope_scaling.low_freq_factor, 1);
-  EXPECT_EQ(old.rope_scaling.high_freq_factor, 4);
-  EXPECT_EQ(old.rope_scaling.original_max_position_embeddings, 8192);
+  const RopeConfig wanted = {.kind = RopeConfig::Kind::kLlama3,
+                             .theta = 5e5,
+                             .factor = 8,
+                             .low_freq_factor = 1,
+                             .high_freq_factor = 4,
+                             .original_max_position_embeddings = 8192};
+  EXPECT_EQ(old.layer_kinds[0].rope, wanted);
   EXPECT_EQ(old,
             parse(fmt::format(R"({{"rope_theta": 5e5, "rope_scaling": {{"type": "llama3", {}}}}})", fields)));
   EXPECT_EQ(
@@ -124,7 +126,7 @@ TEST(Config, AllSpellingsOfRopeAgree) {
           fields)));
 
   ModelConfig plain = parse(R"({"rope_parameters": {"rope_theta": 1234, "rope_type": "default"}})");
-  EXPECT_EQ(plain.rope_theta, 1234);
+  EXPECT_EQ(plain.layer_kinds[0].rope.theta, 1234);
   EXPECT_EQ(plain, parse(R"({"rope_theta": 1234, "rope_scaling": {"rope_type": "default"}})"));
   EXPECT_EQ(plain, parse(R"({"rope_theta": 1234})"));
 }
@@ -250,6 +252,7 @@ TEST(Config, BuiltinModels) {
   wide.num_attention_heads = 16;
   wide.num_key_value_heads = 4;
   wide.head_dim = 256;
+  wide.attention_scale = 1.0 / 16;
   EXPECT_EQ(config("llama3.1-8b-16-4-256"), wide);
   EXPECT_EQ(wide.num_parameters(), config("llama3.1-8b").num_parameters());
 }
@@ -257,7 +260,7 @@ TEST(Config, BuiltinModels) {
 TEST(Config, Llama3RopeScaling) {
   const ModelConfig config = ParseModelConfig(BuiltinModelJson("llama3.2-1b"), "llama3.2-1b");
   ASSERT_EQ(config.head_dim, 64);
-  const std::vector<double> scaled = RopeInverseFrequencies(config);
+  const std::vector<double> scaled = RopeInverseFrequencies(config.layer_kinds[0].rope, config.head_dim);
   ASSERT_EQ(scaled.size(), 32u);
   for (size_t i = 0; i < scaled.size(); ++i) {
     const double plain = std::pow(500000.0, -static_cast<double>(i) / 32);

@@ -122,7 +122,7 @@ ModelConfig ConfigOf(const Case& c) {
   ModelConfig config = TinyConfig(c.kv_heads);
   config.tie_word_embeddings = c.tied;
   if (c.llama3)
-    config.rope_scaling = {.kind = RopeScaling::Kind::kLlama3,
+    config.layer_kinds[0].rope = {.kind = RopeConfig::Kind::kLlama3,
                            .factor = 4,
                            .low_freq_factor = 1,
                            .high_freq_factor = 4,

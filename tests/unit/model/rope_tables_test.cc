@@ -8,12 +8,9 @@
 namespace longspan {
 namespace {
 
-ModelConfig Config() {
-  ModelConfig config;
-  config.head_dim = 64;
-  config.rope_theta = 500000;
-  return config;
-}
+constexpr int64_t kHeadDim = 64;
+
+RopeConfig Config() { return {.theta = 500000}; }
 
 // x rotated to each of `positions`: (n, 1, D).
 Buffer Rotated(Backend& backend, const OwnedRopeTables& tables, const std::vector<float>& x,
@@ -23,16 +20,15 @@ Buffer Rotated(Backend& backend, const OwnedRopeTables& tables, const std::vecto
   const Buffer at(DType::kInt64, {n});
   std::copy(positions.begin(), positions.end(), at.tensor().data<int64_t>());
   for (int64_t i = 0; i < n; ++i) std::copy(x.begin(), x.end(), out.tensor().data<float>() + i * width);
-  backend.Rope(out.tensor(), at.tensor(), tables.tables(), /*inverse=*/false);
+  backend.Rope(out.tensor(), at.tensor(), tables.tables(0), /*inverse=*/false);
   return out;
 }
 
 TEST(RopeTables, PhasesEqualDoubleAtAnyPosition) {
-  const ModelConfig config = Config();
   const std::vector<int64_t> positions = {0, 1, 257, 4095, 4096, 15962, 1048575, 13999999};
-  const OwnedRopeTables tables(config, positions.back() + 1);
-  EXPECT_EQ(tables.tables().coarse.dim(0), 3418);
-  EXPECT_EQ(tables.tables().fine.dim(0), 4096);
+  const OwnedRopeTables tables(Config(), kHeadDim, positions.back() + 1);
+  EXPECT_EQ(tables.tables(0).coarse.dim(0), 3418);
+  EXPECT_EQ(tables.tables(0).fine.dim(0), 4096);
   const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
   std::vector<float> x(64);  // (1, 0) in every pair: what comes out is (cos, sin)
   for (size_t i = 0; i < 32; ++i) x[i] = 1;
@@ -48,8 +44,7 @@ TEST(RopeTables, PhasesEqualDoubleAtAnyPosition) {
 }
 
 TEST(RopeTables, ScoresDependOnDistanceAlone) {
-  const ModelConfig config = Config();
-  const OwnedRopeTables tables(config, 1000006);
+  const OwnedRopeTables tables(Config(), kHeadDim, 1000006);
   const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
   std::vector<float> q(64), k(64);
   for (size_t i = 0; i < 64; ++i) {
@@ -66,9 +61,9 @@ TEST(RopeTables, ScoresDependOnDistanceAlone) {
 }
 
 TEST(RopeTables, ShortSequencesHaveOneCoarseRow) {
-  EXPECT_EQ(OwnedRopeTables(Config(), 1).tables().coarse.dim(0), 1);
-  EXPECT_EQ(OwnedRopeTables(Config(), 4096).tables().coarse.dim(0), 1);
-  EXPECT_EQ(OwnedRopeTables(Config(), 4097).tables().coarse.dim(0), 2);
+  EXPECT_EQ(OwnedRopeTables(Config(), kHeadDim, 1).tables(0).coarse.dim(0), 1);
+  EXPECT_EQ(OwnedRopeTables(Config(), kHeadDim, 4096).tables(0).coarse.dim(0), 1);
+  EXPECT_EQ(OwnedRopeTables(Config(), kHeadDim, 4097).tables(0).coarse.dim(0), 2);
 }
 
 }  // namespace

@@ -393,11 +393,11 @@ TEST_F(CheckpointTest, AnotherModelIsRefused) {
   ExpectError({"model.safetensors", "mlp.gate_proj.weight", "(40, 24)", "(48, 24) is wanted"},
               [&] { LoadModelWeights(directory, wider); });
   config = testing::TiedTinyConfig(false);
-  config.num_hidden_layers = 3;
+  config.SetNumLayers(3);
   ResidentWeights deeper(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   ExpectError({directory, "no tensor 'model.layers.2."}, [&] { LoadCheckpoint(directory, deeper); });
   ExpectError({directory, "no tensor 'model.layers.2."}, [&] { LoadModelWeights(directory, deeper); });
-  config.num_hidden_layers = 1;
+  config.SetNumLayers(1);
   ResidentWeights shallower(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   ExpectError({directory, "'model.layers.1.", "none of this model's"},
               [&] { LoadCheckpoint(directory, shallower); });
