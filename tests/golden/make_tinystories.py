@@ -92,7 +92,7 @@ def run(forward, parameters, documents):
     return loss.item(), torch.cat(logits).detach(), gradients, num_targets
 
 
-def describe(loss, logits, gradients, num_targets, documents):
+def describe(loss, logits, gradients, num_targets, documents, gradient_samples=GRADIENT_SAMPLES):
     """What expected.json says of a case. Entries are taken at fixed strides over the flat tensor."""
     t, vocab = logits.shape
     rows = [i * (t - 1) // (ROW_SAMPLES - 1) for i in range(ROW_SAMPLES)]
@@ -100,7 +100,7 @@ def describe(loss, logits, gradients, num_targets, documents):
     described = {}
     for name, gradient in gradients.items():
         flat = gradient.flatten()
-        stride = max(1, flat.numel() // GRADIENT_SAMPLES) | 1  # odd, so that samples walk over the columns
+        stride = max(1, flat.numel() // gradient_samples) | 1  # odd, so that samples walk over the columns
         described[name] = {"norm": flat.norm().item(), "stride": stride, "entries": flat[::stride].tolist()}
     return {
         "document_lengths": [len(ids) for ids in documents],
