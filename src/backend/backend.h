@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 
+#include "backend/gate.h"
 #include "core/arena.h"
 #include "core/event.h"
 #include "core/target.h"
@@ -69,13 +70,20 @@ struct AdamWArgs {
   int64_t step = 1;       // of this update, from 1
 };
 
+// y = x / √(mean(x²) + epsilon) ∘ (offset + weight), over the last dimension, whose size `weight` has.
+struct Norm {
+  Tensor weight;
+  float epsilon = 1e-5f;
+  float offset = 0;  // 1 where the stored weight is what the gain exceeds 1 by (Gemma)
+};
+
 // Two tables from which a phase at any position is put together: angle(position) =
 // angle(4096·⌊position/4096⌋) + angle(position mod 4096), each from double. Error below 2e-7 at any position
 // (docs/numerics.md).
 struct RopeTables {
   static constexpr int64_t kPeriod = 4096;
-  Tensor coarse;  // (⌈positions/4096⌉, D/2, 2) f32: cos, sin
-  Tensor fine;    // (4096, D/2, 2) f32
+  Tensor coarse;  // (⌈positions/4096⌉, pairs, 2) f32: cos, sin; pairs ≤ D/2
+  Tensor fine;    // (4096, pairs, 2) f32
 };
 
 class Backend {
@@ -89,9 +97,10 @@ class Backend {
 
   // Memory.
   virtual void Zero(Tensor x) = 0;
-  virtual void Copy(Tensor src, Tensor dst) = 0;  // same dtype and number of elements
-  virtual void Cast(Tensor src, Tensor dst) = 0;  // f32 ↔ bf16, or a copy; same number of elements
-  virtual void Add(Tensor x, Tensor y) = 0;       // y += x, same dtype (f32 or bf16), in place
+  virtual void Copy(Tensor src, Tensor dst) = 0;   // same dtype and number of elements
+  virtual void Cast(Tensor src, Tensor dst) = 0;   // f32 ↔ bf16, or a copy; same number of elements
+  virtual void Add(Tensor x, Tensor y) = 0;        // y += x, same dtype (f32 or bf16), in place
+  virtual void Scale(float factor, Tensor x) = 0;  // x *= factor, in place
   // Heads [src_head, src_head + n) of src (t, ·, D) to heads [dst_head, …) of dst (t, ·, D): copied, or added
   // in f32.
   virtual void CopyHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) = 0;
@@ -110,22 +119,28 @@ class Backend {
   virtual void Embedding(Tensor tokens, Tensor table, Tensor out) = 0;
   virtual void EmbeddingBackward(Tensor tokens, Tensor dout, Tensor dtable) = 0;  // dtable (V, C) f32 +=
 
-  // y = x / √(mean(x²) + epsilon) ∘ weight, over the last dimension. x, y (t, C); weight (C).
-  virtual void RmsNorm(Tensor x, Tensor weight, float epsilon, Tensor y) = 0;
-  // sum += x in place, then y = the norm of sum: one pass over a residual and its norm. All (t, C).
-  virtual void AddRmsNorm(Tensor x, Tensor sum, Tensor weight, float epsilon, Tensor y) = 0;
-  // dy (t, C) f32, as it is a sum of products. dx =, or += with `accumulate` (rounded once); it may be x
+  // y (…, F) += bias (F), in place, of one dtype.
+  virtual void AddBias(Tensor bias, Tensor y) = 0;
+  virtual void AddBiasBackward(Tensor dy, Tensor dbias) = 0;  // dbias (F) f32 += Σ over rows of dy (…, F)
+
+  // The norm of x (…, C); y may be x itself.
+  virtual void RmsNorm(Tensor x, const Norm& norm, Tensor y) = 0;
+  // sum += x in place, then y = the norm of sum: one pass over a residual and its norm. All (…, C).
+  virtual void AddRmsNorm(Tensor x, Tensor sum, const Norm& norm, Tensor y) = 0;
+  // dy (…, C) f32, as it is a sum of products. dx =, or += with `accumulate` (rounded once); it may be x
   // itself without. dweight (C) f32 +=.
-  virtual void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx, Tensor dweight,
+  virtual void RmsNormBackward(Tensor x, const Norm& norm, Tensor dy, Tensor dx, Tensor dweight,
                                bool accumulate) = 0;
 
-  // Rotates pairs (i, i + D/2) of each head of x (t, heads, D), in place, by the phase of positions (t)
-  // int64: (a, b) ← (a·cos − b·sin, b·cos + a·sin). `inverse` rotates back, which is also the backward pass.
+  // Rotates pairs (i, i + pairs) of each head of x (t, heads, D), in place, by the phase of positions (t)
+  // int64: (a, b) ← (a·cos − b·sin, b·cos + a·sin); what lies behind the pairs stays. `inverse` turns the
+  // other way, which is the backward pass.
   virtual void Rope(Tensor x, Tensor positions, const RopeTables& tables, bool inverse) = 0;
 
-  // out = silu(gate) ∘ up, all (t, F).
-  virtual void SwiGlu(Tensor gate, Tensor up, Tensor out) = 0;
-  virtual void SwiGluBackward(Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup) = 0;
+  // out = activation(gate) ∘ up, all (t, F): SwiGLU, GeGLU.
+  virtual void Glu(GateActivation activation, Tensor gate, Tensor up, Tensor out) = 0;
+  virtual void GluBackward(GateActivation activation, Tensor gate, Tensor up, Tensor dout, Tensor dgate,
+                           Tensor dup) = 0;
 
   // One block of keys after another: the first call of a row set starts the state, the last one writes out
   // (t_q, H, E) and lse (t_q, H) f32 (natural log; −∞ for a row that sees nothing, whose out is 0). With
@@ -145,6 +160,11 @@ class Backend {
   // dv (t_k, K, E), all f32. Rows with lse = −∞ add exactly nothing.
   virtual void AttentionBackward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, Tensor dout,
                                  Tensor lse, Tensor delta, Tensor dq, Tensor dk, Tensor dv) = 0;
+
+  // logits = cap · tanh(logits / cap), f32, in place; cap > 0.
+  virtual void SoftCap(float cap, Tensor logits) = 0;
+  // dlogits, of any dtype, in place: from the gradient of the capped logits to that of what they were.
+  virtual void SoftCapBackward(Tensor capped, float cap, Tensor dlogits) = 0;
 
   // Σ over rows with a target of logsumexp(logits) − logits[target], in f64; logits (n, V) f32, targets (n)
   // int32.

@@ -28,6 +28,7 @@ class DryBackend final : public Backend {
   void Copy(Tensor src, Tensor dst) override { shapes::CheckCopy(src, dst); }
   void Cast(Tensor src, Tensor dst) override { shapes::CheckCast(src, dst); }
   void Add(Tensor x, Tensor y) override { shapes::CheckAdd(x, y); }
+  void Scale(float, Tensor x) override { CHECK(shapes::IsFloat(x)); }
   void CopyHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) override {
     shapes::CheckHeads(src, src_head, dst, dst_head, n);
   }
@@ -51,12 +52,18 @@ class DryBackend final : public Backend {
     shapes::CheckEmbeddingBackward(tokens, dout, dtable);
   }
 
-  void RmsNorm(Tensor x, Tensor weight, float, Tensor y) override { shapes::CheckRmsNorm(x, weight, y); }
-  void AddRmsNorm(Tensor x, Tensor sum, Tensor weight, float, Tensor y) override {
-    shapes::CheckAddRmsNorm(x, sum, weight, y);
+  void AddBias(Tensor bias, Tensor y) override { shapes::CheckAddBias(bias, y); }
+  void AddBiasBackward(Tensor dy, Tensor dbias) override {
+    shapes::CheckAddBiasBackward(dy, dbias);
+    TakeWorkspace("bias workspace", AddBiasBackwardWorkspace(dy));
   }
-  void RmsNormBackward(Tensor x, Tensor weight, float, Tensor dy, Tensor dx, Tensor dweight, bool) override {
-    shapes::CheckRmsNormBackward(x, weight, dy, dx, dweight);
+
+  void RmsNorm(Tensor x, const Norm& norm, Tensor y) override { shapes::CheckRmsNorm(x, norm, y); }
+  void AddRmsNorm(Tensor x, Tensor sum, const Norm& norm, Tensor y) override {
+    shapes::CheckAddRmsNorm(x, sum, norm, y);
+  }
+  void RmsNormBackward(Tensor x, const Norm& norm, Tensor dy, Tensor dx, Tensor dweight, bool) override {
+    shapes::CheckRmsNormBackward(x, norm, dy, dx, dweight);
     TakeWorkspace("norm workspace", RmsNormBackwardWorkspace(x));
   }
 
@@ -64,9 +71,9 @@ class DryBackend final : public Backend {
     shapes::CheckRope(x, positions, tables);
   }
 
-  void SwiGlu(Tensor gate, Tensor up, Tensor out) override { shapes::CheckSwiGlu(gate, up, out); }
-  void SwiGluBackward(Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup) override {
-    shapes::CheckSwiGluBackward(gate, up, dout, dgate, dup);
+  void Glu(GateActivation, Tensor gate, Tensor up, Tensor out) override { shapes::CheckGlu(gate, up, out); }
+  void GluBackward(GateActivation, Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup) override {
+    shapes::CheckGluBackward(gate, up, dout, dgate, dup);
   }
 
   void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, bool first, bool last,
@@ -91,6 +98,10 @@ class DryBackend final : public Backend {
     TakeWorkspace("attention workspace", AttentionBackwardWorkspace(call, q, k, v, target_, num_threads_));
   }
 
+  void SoftCap(float cap, Tensor logits) override { shapes::CheckSoftCap(cap, logits); }
+  void SoftCapBackward(Tensor capped, float cap, Tensor dlogits) override {
+    shapes::CheckSoftCapBackward(capped, cap, dlogits);
+  }
   double CrossEntropy(Tensor logits, Tensor targets) override {
     shapes::CheckCrossEntropy(logits, targets);
     TakeWorkspace("loss workspace", CrossEntropyWorkspace(logits));

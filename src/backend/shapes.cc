@@ -93,39 +93,48 @@ RowSizes RowsOf(const Tensor& x) {
   return {width == 0 ? 0 : x.num_elements() / width, width};
 }
 
-RowSizes CheckRmsNorm(const Tensor& x, const Tensor& weight, const Tensor& y) {
+void CheckAddBias(const Tensor& bias, const Tensor& y) {
+  CHECK(IsFloat(y) && IsShaped(bias, y.dtype(), {RowsOf(y).width}));
+}
+
+void CheckAddBiasBackward(const Tensor& dy, const Tensor& dbias) {
+  CHECK(IsFloat(dy) && IsShaped(dbias, DType::kFloat32, {RowsOf(dy).width}));
+}
+
+RowSizes CheckRmsNorm(const Tensor& x, const Norm& norm, const Tensor& y) {
   const RowSizes sizes = RowsOf(x);
-  CHECK(IsFloat(x) && SameTensor(x, y) && IsShaped(weight, x.dtype(), {sizes.width}));
+  CHECK(IsFloat(x) && SameTensor(x, y) && IsShaped(norm.weight, x.dtype(), {sizes.width}));
   return sizes;
 }
 
-RowSizes CheckAddRmsNorm(const Tensor& x, const Tensor& sum, const Tensor& weight, const Tensor& y) {
+RowSizes CheckAddRmsNorm(const Tensor& x, const Tensor& sum, const Norm& norm, const Tensor& y) {
   CHECK(SameTensor(x, sum));
-  return CheckRmsNorm(x, weight, y);
+  return CheckRmsNorm(x, norm, y);
 }
 
-RowSizes CheckRmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Tensor& dx,
+RowSizes CheckRmsNormBackward(const Tensor& x, const Norm& norm, const Tensor& dy, const Tensor& dx,
                               const Tensor& dweight) {
-  const RowSizes sizes = CheckRmsNorm(x, weight, dx);
+  const RowSizes sizes = CheckRmsNorm(x, norm, dx);
   CHECK(IsF32(dy) && SameShape(x, dy) && IsShaped(dweight, DType::kFloat32, {sizes.width}));
   return sizes;
 }
 
 void CheckRope(const Tensor& x, const Tensor& positions, const RopeTables& tables) {
-  CHECK(x.rank() == 3 && IsFloat(x) && x.dim(2) % 2 == 0);
+  CHECK(x.rank() == 3 && IsFloat(x) && tables.fine.rank() == 3);
   CHECK(IsShaped(positions, DType::kInt64, {x.dim(0)}));
-  const int64_t pairs = x.dim(2) / 2;
+  const int64_t pairs = tables.fine.dim(1);
+  CHECK(2 * pairs <= x.dim(2));
   CHECK(IsShaped(tables.coarse, DType::kFloat32, {tables.coarse.dim(0), pairs, 2}));
   CHECK(IsShaped(tables.fine, DType::kFloat32, {RopeTables::kPeriod, pairs, 2}));
 }
 
-void CheckSwiGlu(const Tensor& gate, const Tensor& up, const Tensor& out) {
+void CheckGlu(const Tensor& gate, const Tensor& up, const Tensor& out) {
   CHECK(IsFloat(gate) && SameTensor(gate, up) && SameTensor(gate, out));
 }
 
-void CheckSwiGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dout, const Tensor& dgate,
-                         const Tensor& dup) {
-  CheckSwiGlu(gate, up, dout);
+void CheckGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dout, const Tensor& dgate,
+                      const Tensor& dup) {
+  CheckGlu(gate, up, dout);
   CHECK(SameTensor(gate, dgate) && SameTensor(gate, dup));
 }
 
@@ -169,6 +178,13 @@ void CheckAttentionBackward(const AttentionCall& call, const Tensor& q, const Te
   CHECK(IsShaped(dout, q.dtype(), {rows, heads, v.dim(2)}));
   CHECK(IsShaped(lse, DType::kFloat32, {rows, heads}) && IsShaped(delta, DType::kFloat32, {rows, heads}));
   CHECK(IsF32(dq) && SameShape(dq, q) && IsF32(dk) && SameShape(dk, k) && IsF32(dv) && SameShape(dv, v));
+}
+
+void CheckSoftCap(float cap, const Tensor& logits) { CHECK(IsF32(logits) && cap > 0 && std::isnormal(cap)); }
+
+void CheckSoftCapBackward(const Tensor& capped, float cap, const Tensor& dlogits) {
+  CheckSoftCap(cap, capped);
+  CHECK(IsFloat(dlogits) && SameShape(dlogits, capped));
 }
 
 void CheckCrossEntropy(const Tensor& logits, const Tensor& targets) {

@@ -30,15 +30,17 @@ struct RowSizes {
   int64_t rows, width;
 };
 RowSizes RowsOf(const Tensor& x);
-RowSizes CheckRmsNorm(const Tensor& x, const Tensor& weight, const Tensor& y);
-RowSizes CheckAddRmsNorm(const Tensor& x, const Tensor& sum, const Tensor& weight, const Tensor& y);
-RowSizes CheckRmsNormBackward(const Tensor& x, const Tensor& weight, const Tensor& dy, const Tensor& dx,
+void CheckAddBias(const Tensor& bias, const Tensor& y);
+void CheckAddBiasBackward(const Tensor& dy, const Tensor& dbias);
+RowSizes CheckRmsNorm(const Tensor& x, const Norm& norm, const Tensor& y);
+RowSizes CheckAddRmsNorm(const Tensor& x, const Tensor& sum, const Norm& norm, const Tensor& y);
+RowSizes CheckRmsNormBackward(const Tensor& x, const Norm& norm, const Tensor& dy, const Tensor& dx,
                               const Tensor& dweight);
 void CheckRope(const Tensor& x, const Tensor& positions, const RopeTables& tables);
 // gate, up and out or dout; and the two gradients.
-void CheckSwiGlu(const Tensor& gate, const Tensor& up, const Tensor& out);
-void CheckSwiGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dout, const Tensor& dgate,
-                         const Tensor& dup);
+void CheckGlu(const Tensor& gate, const Tensor& up, const Tensor& out);
+void CheckGluBackward(const Tensor& gate, const Tensor& up, const Tensor& dout, const Tensor& dgate,
+                      const Tensor& dup);
 
 void CheckAttentionForward(const AttentionCall& call, const Tensor& q, const Tensor& k, const Tensor& v,
                            bool first, bool last, const AttentionState& state, const Tensor& out,
@@ -51,6 +53,8 @@ void CheckAttentionBackward(const AttentionCall& call, const Tensor& q, const Te
                             const Tensor& dout, const Tensor& lse, const Tensor& delta, const Tensor& dq,
                             const Tensor& dk, const Tensor& dv);
 
+void CheckSoftCap(float cap, const Tensor& logits);
+void CheckSoftCapBackward(const Tensor& capped, float cap, const Tensor& dlogits);
 void CheckCrossEntropy(const Tensor& logits, const Tensor& targets);
 void CheckCrossEntropyBackward(const Tensor& logits, const Tensor& targets, const Tensor& dlogits);
 

@@ -130,7 +130,7 @@ void Block::Project(Weights w, const Sequence& sequence, Tensor x, const Activat
     return;
   ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
     const Tensor normed = Allocate("input_norm", end - begin, config_.hidden_size);
-    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, normed);
+    backend_.RmsNorm(x.Rows(begin, end), {w[kInputNorm].values, config_.rms_norm_eps}, normed);
     for (const Projection& p : kProjections) {
       const Tensor& heads = out[Index(p.id)];
       if (heads.IsNull()) continue;
@@ -148,7 +148,7 @@ void Block::ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor
   ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin, width = config_.hidden_size;
     const Tensor normed = Allocate("input_norm", n, width);
-    backend_.RmsNorm(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, normed);
+    backend_.RmsNorm(x.Rows(begin, end), {w[kInputNorm].values, config_.rms_norm_eps}, normed);
     // Three products are summed, in f32.
     const Tensor sum = backend_.arena().Allocate("input_norm_gradient", DType::kFloat32, {n, width});
     for (size_t i = 0; i < std::size(gradients); ++i) {
@@ -156,7 +156,7 @@ void Block::ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor
       LinearBackwardWeight(backend_, dheads, normed, dw[kProjections[i].weight]);
       LinearBackwardInput(backend_, dheads, w[kProjections[i].weight], sum, /*accumulate=*/i > 0);
     }
-    backend_.RmsNormBackward(x.Rows(begin, end), w[kInputNorm].values, config_.rms_norm_eps, sum,
+    backend_.RmsNormBackward(x.Rows(begin, end), {w[kInputNorm].values, config_.rms_norm_eps}, sum,
                              dresidual.Rows(begin, end), dw[kInputNorm], /*accumulate=*/true);
   });
 }
@@ -175,10 +175,10 @@ Block::FeedForward Block::FeedForwardIn(Weights w, Tensor x, Tensor context) {
                          .up = Allocate("mlpwi_1", n, inner),
                          .act = Allocate("mlpwo_input", n, inner)};
   Linear(backend_, context, w[kOutProj], f.h);
-  backend_.AddRmsNorm(x, f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, f.m);
+  backend_.AddRmsNorm(x, f.h, {w[kPostAttentionNorm].values, config_.rms_norm_eps}, f.m);
   Linear(backend_, f.m, w[kGateProj], f.gate);
   Linear(backend_, f.m, w[kUpProj], f.up);
-  backend_.SwiGlu(f.gate, f.up, f.act);
+  backend_.Glu(GateActivation::kSilu, f.gate, f.up, f.act);
   return f;
 }
 
@@ -193,7 +193,7 @@ void Block::FeedForwardBackward(Weights w, Gradients dw, Tensor x, Tensor contex
   LinearBackwardInput(backend_, dresidual, w[kDownProj], dact);
 
   const Tensor dgate = Allocate("mlpwi_0_gradient", n, inner), dup = Allocate("mlpwi_1_gradient", n, inner);
-  backend_.SwiGluBackward(f.gate, f.up, dact, dgate, dup);
+  backend_.GluBackward(GateActivation::kSilu, f.gate, f.up, dact, dgate, dup);
   LinearBackwardWeight(backend_, dgate, f.m, dw[kGateProj]);
   LinearBackwardWeight(backend_, dup, f.m, dw[kUpProj]);
 
@@ -201,7 +201,7 @@ void Block::FeedForwardBackward(Weights w, Gradients dw, Tensor x, Tensor contex
   const Tensor sum = backend_.arena().Allocate("post_attention_norm_gradient", DType::kFloat32, {n, width});
   LinearBackwardInput(backend_, dgate, w[kGateProj], sum);
   LinearBackwardInput(backend_, dup, w[kUpProj], sum, /*accumulate=*/true);
-  backend_.RmsNormBackward(f.h, w[kPostAttentionNorm].values, config_.rms_norm_eps, sum, dresidual,
+  backend_.RmsNormBackward(f.h, {w[kPostAttentionNorm].values, config_.rms_norm_eps}, sum, dresidual,
                            dw[kPostAttentionNorm], /*accumulate=*/true);
 
   LinearBackwardWeight(backend_, dresidual, context, dw[kOutProj]);

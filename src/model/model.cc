@@ -174,7 +174,7 @@ double Model::HeadLossAndGradients(const Sequence& sequence, Tensor hidden, doub
 
     const Tensor dnormed = Allocate("final_norm_gradient", DType::kFloat32, n, width);
     LinearBackwardInput(backend_, dlogits, w.head, dnormed);
-    backend_.RmsNormBackward(x, w.norm, config_.rms_norm_eps, dnormed, /*dx=*/x, dlast[kFinalNorm],
+    backend_.RmsNormBackward(x, {w.norm, config_.rms_norm_eps}, dnormed, /*dx=*/x, dlast[kFinalNorm],
                              /*accumulate=*/false);
   });
   ReleaseHead();
@@ -195,7 +195,7 @@ void Model::ReleaseHead() {
 }
 
 void Model::Head(const HeadWeights& w, Tensor hidden, Tensor normed, Tensor logits) {
-  backend_.RmsNorm(hidden, w.norm, config_.rms_norm_eps, normed);
+  backend_.RmsNorm(hidden, {w.norm, config_.rms_norm_eps}, normed);
   Linear(backend_, normed, w.head, logits);
 }
 

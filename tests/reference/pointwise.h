@@ -6,7 +6,10 @@
 #include <complex>
 #include <cstdint>
 #include <functional>
+#include <numbers>
 #include <vector>
+
+#include "backend/gate.h"
 
 namespace longspan::reference {
 
@@ -30,25 +33,38 @@ inline std::vector<double> ComplexStepGradient(
   return gradient;
 }
 
-// x (rows, width), weight (width).
+// x (rows, width), weight (width); what multiplies is offset + weight.
 template <class Real>
-std::vector<Real> RmsNorm(const std::vector<Real>& x, const std::vector<Real>& weight, double epsilon) {
+std::vector<Real> RmsNorm(const std::vector<Real>& x, const std::vector<Real>& weight, double epsilon,
+                          double offset) {
   const size_t width = weight.size();
   std::vector<Real> y(x.size());
   for (size_t begin = 0; begin < x.size(); begin += width) {
     Real squares{};
     for (size_t i = 0; i < width; ++i) squares += x[begin + i] * x[begin + i];
     const Real root = std::sqrt(squares / static_cast<double>(width) + epsilon);
-    for (size_t i = 0; i < width; ++i) y[begin + i] = x[begin + i] / root * weight[i];
+    for (size_t i = 0; i < width; ++i) y[begin + i] = x[begin + i] / root * (offset + weight[i]);
   }
   return y;
 }
 
 template <class Real>
-std::vector<Real> SwiGlu(const std::vector<Real>& gate, const std::vector<Real>& up) {
+std::vector<Real> Glu(GateActivation activation, const std::vector<Real>& gate, const std::vector<Real>& up) {
+  const double root = std::sqrt(2 / std::numbers::pi);
   std::vector<Real> out(gate.size());
-  for (size_t i = 0; i < gate.size(); ++i) out[i] = gate[i] / (1.0 + std::exp(-gate[i])) * up[i];
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const Real g = gate[i];
+    out[i] = up[i] * (activation == GateActivation::kSilu
+                          ? g / (1.0 + std::exp(-g))
+                          : 0.5 * g * (1.0 + std::tanh(root * (g + 0.044715 * g * g * g))));
+  }
   return out;
+}
+
+template <class Real>
+std::vector<Real> SoftCap(double cap, std::vector<Real> x) {
+  for (Real& value : x) value = cap * std::tanh(value / cap);
+  return x;
 }
 
 // Losses of rows of logits (rows, width) with targets; a negative target is none.

@@ -39,6 +39,10 @@ class CpuBackend final : public Backend {
     shapes::CheckAdd(x, y);
     cpu::Add(threads_, x, y);
   }
+  void Scale(float factor, Tensor x) override {
+    CHECK(shapes::IsFloat(x));
+    cpu::Scale(threads_, factor, x);
+  }
   void CopyHeads(Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) override {
     shapes::CheckHeads(src, src_head, dst, dst_head, n);
     cpu::CopyHeads(threads_, src, src_head, dst, dst_head, n);
@@ -65,20 +69,30 @@ class CpuBackend final : public Backend {
     cpu::EmbeddingBackward(threads_, tokens, dout, dtable);
   }
 
-  void RmsNorm(Tensor x, Tensor weight, float epsilon, Tensor y) override {
-    shapes::CheckRmsNorm(x, weight, y);
-    cpu::RmsNorm(threads_, x, weight, epsilon, y);
+  void AddBias(Tensor bias, Tensor y) override {
+    shapes::CheckAddBias(bias, y);
+    cpu::AddBias(threads_, bias, y);
   }
-  void AddRmsNorm(Tensor x, Tensor sum, Tensor weight, float epsilon, Tensor y) override {
-    shapes::CheckAddRmsNorm(x, sum, weight, y);
-    cpu::AddRmsNorm(threads_, x, sum, weight, epsilon, y);
+  void AddBiasBackward(Tensor dy, Tensor dbias) override {
+    shapes::CheckAddBiasBackward(dy, dbias);
+    const Arena::Scope scope(arena());
+    cpu::AddBiasBackward(threads_, dy, dbias, Workspace("bias workspace", AddBiasBackwardWorkspace(dy)));
   }
-  void RmsNormBackward(Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx, Tensor dweight,
+
+  void RmsNorm(Tensor x, const Norm& norm, Tensor y) override {
+    shapes::CheckRmsNorm(x, norm, y);
+    cpu::RmsNorm(threads_, x, norm, y);
+  }
+  void AddRmsNorm(Tensor x, Tensor sum, const Norm& norm, Tensor y) override {
+    shapes::CheckAddRmsNorm(x, sum, norm, y);
+    cpu::AddRmsNorm(threads_, x, sum, norm, y);
+  }
+  void RmsNormBackward(Tensor x, const Norm& norm, Tensor dy, Tensor dx, Tensor dweight,
                        bool accumulate) override {
-    shapes::CheckRmsNormBackward(x, weight, dy, dx, dweight);
+    shapes::CheckRmsNormBackward(x, norm, dy, dx, dweight);
     const Arena::Scope scope(arena());
     const Tensor workspace = Workspace("norm workspace", RmsNormBackwardWorkspace(x));
-    cpu::RmsNormBackward(threads_, x, weight, epsilon, dy, dx, dweight, accumulate, workspace);
+    cpu::RmsNormBackward(threads_, x, norm, dy, dx, dweight, accumulate, workspace);
   }
 
   void Rope(Tensor x, Tensor positions, const RopeTables& tables, bool inverse) override {
@@ -86,13 +100,14 @@ class CpuBackend final : public Backend {
     cpu::Rope(threads_, x, positions, tables, inverse);
   }
 
-  void SwiGlu(Tensor gate, Tensor up, Tensor out) override {
-    shapes::CheckSwiGlu(gate, up, out);
-    cpu::SwiGlu(threads_, gate, up, out);
+  void Glu(GateActivation activation, Tensor gate, Tensor up, Tensor out) override {
+    shapes::CheckGlu(gate, up, out);
+    cpu::Glu(threads_, activation, gate, up, out);
   }
-  void SwiGluBackward(Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup) override {
-    shapes::CheckSwiGluBackward(gate, up, dout, dgate, dup);
-    cpu::SwiGluBackward(threads_, gate, up, dout, dgate, dup);
+  void GluBackward(GateActivation activation, Tensor gate, Tensor up, Tensor dout, Tensor dgate,
+                   Tensor dup) override {
+    shapes::CheckGluBackward(gate, up, dout, dgate, dup);
+    cpu::GluBackward(threads_, activation, gate, up, dout, dgate, dup);
   }
 
   void AttentionForward(const AttentionCall& call, Tensor q, Tensor k, Tensor v, bool first, bool last,
@@ -128,6 +143,14 @@ class CpuBackend final : public Backend {
     cpu::AttentionBackward(call, q, k, v, dout, lse, delta, dq, dk, dv, workspace, target_, threads_.num);
   }
 
+  void SoftCap(float cap, Tensor logits) override {
+    shapes::CheckSoftCap(cap, logits);
+    cpu::SoftCap(threads_, cap, logits);
+  }
+  void SoftCapBackward(Tensor capped, float cap, Tensor dlogits) override {
+    shapes::CheckSoftCapBackward(capped, cap, dlogits);
+    cpu::SoftCapBackward(threads_, capped, cap, dlogits);
+  }
   double CrossEntropy(Tensor logits, Tensor targets) override {
     shapes::CheckCrossEntropy(logits, targets);
     const Arena::Scope scope(arena());

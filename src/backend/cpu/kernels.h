@@ -24,23 +24,38 @@ struct AdamWFactors {
   float epsilon, decay;   // decay = 1 − learning_rate · weight_decay
 };
 
+// What multiplies a normed row is offset + weight.
+template <class T>
+struct NormWeight {
+  const T* weight;
+  float epsilon, offset;
+};
+
 // T is float or BFloat16; arithmetic is in f32.
 template <class T>
 struct TypedKernels {
   void (*add)(const T* x, T* y, int64_t n);             // y += x
   void (*accumulate)(const T* x, float* y, int64_t n);  // y += x
-  void (*rms_norm)(const T* x, const T* weight, float epsilon, T* y, int64_t rows, int64_t width);
+  void (*scale)(float factor, T* x, int64_t n);         // x *= factor
+  // y may be x.
+  void (*rms_norm)(const T* x, NormWeight<T> norm, T* y, int64_t rows, int64_t width);
   // sum += x, y = the norm of what sum then holds.
-  void (*add_rms_norm)(const T* x, T* sum, const T* weight, float epsilon, T* y, int64_t rows, int64_t width);
+  void (*add_rms_norm)(const T* x, T* sum, NormWeight<T> norm, T* y, int64_t rows, int64_t width);
   // dx = or +=; dweight (width) += over the rows. dx may be x.
-  void (*rms_norm_backward)(const T* x, const T* weight, float epsilon, const float* dy, T* dx,
-                            float* dweight, int64_t rows, int64_t width);
-  void (*rms_norm_backward_add)(const T* x, const T* weight, float epsilon, const float* dy, T* dx,
-                                float* dweight, int64_t rows, int64_t width);
-  // One token: x (heads, 2·pairs); coarse and fine (pairs, 2) are its rows of the two tables.
-  void (*rope)(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* fine, bool inverse);
+  void (*rms_norm_backward)(const T* x, NormWeight<T> norm, const float* dy, T* dx, float* dweight,
+                            int64_t rows, int64_t width);
+  void (*rms_norm_backward_add)(const T* x, NormWeight<T> norm, const float* dy, T* dx, float* dweight,
+                                int64_t rows, int64_t width);
+  // One token: x (heads, head_dim), of which the first 2·pairs are rotated; coarse and fine (pairs, 2) are
+  // its rows of the two tables.
+  void (*rope)(T* x, int64_t heads, int64_t head_dim, int64_t pairs, const float* coarse, const float* fine,
+               bool inverse);
   void (*swiglu)(const T* gate, const T* up, T* out, int64_t n);
   void (*swiglu_backward)(const T* gate, const T* up, const T* dout, T* dgate, T* dup, int64_t n);
+  void (*geglu)(const T* gate, const T* up, T* out, int64_t n);
+  void (*geglu_backward)(const T* gate, const T* up, const T* dout, T* dgate, T* dup, int64_t n);
+  // dy *= 1 − (y / cap)², with y as soft_cap made it.
+  void (*soft_cap_backward)(const float* y, float cap, T* dy, int64_t n);
   // out = exp(logits − max) · factor; no logit exceeds max.
   void (*scaled_exp)(const float* logits, float max, float factor, T* out, int64_t n);
 };
@@ -50,6 +65,7 @@ struct Kernels {
   TypedKernels<BFloat16> bf16;
   void (*to_bf16)(const float* x, BFloat16* y, int64_t n);
   void (*to_f32)(const BFloat16* x, float* y, int64_t n);
+  void (*soft_cap)(float cap, float* x, int64_t n);  // x = cap · tanh(x / cap)
   LogSumExp (*log_sum_exp)(const float* logits, int64_t n);
   double (*sum_of_squares)(const float* x, int64_t n);
   void (*adamw)(const AdamWFactors& factors, const float* grad, float* master, float* exp_avg,

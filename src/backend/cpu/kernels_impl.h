@@ -103,29 +103,35 @@ double SumOfSquares(const float* x, int64_t n) {
   return sum;
 }
 
+template <class T>
+void Scale(float factor, T* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) Store(Load(x[i]) * factor, x[i]);
+}
+
 // ---- RMSNorm ----
 
 // One row, whose squares have this sum.
 template <class T>
-LONGSPAN_INLINE void Normalize(const T* x, float squares, const T* weight, float epsilon, T* y,
-                               int64_t width) {
-  const float inverse = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + epsilon);
+LONGSPAN_INLINE void Normalize(const T* x, float squares, NormWeight<T> norm, T* y, int64_t width) {
+  const float inverse = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + norm.epsilon);
 #pragma omp simd
-  for (int64_t i = 0; i < width; ++i) Store(Load(x[i]) * inverse * Load(weight[i]), y[i]);
+  for (int64_t i = 0; i < width; ++i)
+    Store(Load(x[i]) * inverse * (norm.offset + Load(norm.weight[i])), y[i]);
 }
 
 template <class T>
-void RmsNorm(const T* x, const T* weight, float epsilon, T* y, int64_t rows, int64_t width) {
+void RmsNorm(const T* x, NormWeight<T> norm, T* y, int64_t rows, int64_t width) {
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
     for (int64_t i = 0; i < width; ++i) squares += Load(x[i]) * Load(x[i]);
-    Normalize(x, squares, weight, epsilon, y, width);
+    Normalize(x, squares, norm, y, width);
   }
 }
 
 template <class T>
-void AddRmsNorm(const T* x, T* sum, const T* weight, float epsilon, T* y, int64_t rows, int64_t width) {
+void AddRmsNorm(const T* x, T* sum, NormWeight<T> norm, T* y, int64_t rows, int64_t width) {
   for (int64_t row = 0; row < rows; ++row, x += width, sum += width, y += width) {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
@@ -133,27 +139,28 @@ void AddRmsNorm(const T* x, T* sum, const T* weight, float epsilon, T* y, int64_
       const float rounded = Store(Load(sum[i]) + Load(x[i]), sum[i]);
       squares += rounded * rounded;
     }
-    Normalize(sum, squares, weight, epsilon, y, width);
+    Normalize(sum, squares, norm, y, width);
   }
 }
 
-// With n = x·inverse and g = dy·weight: dx = inverse · (g − n · mean(g·n)), dweight += dy·n.
+// With n = x·inverse and g = dy·(offset + weight): dx = inverse · (g − n · mean(g·n)), dweight += dy·n.
 template <class T, bool kAccumulate>
-void RmsNormBackward(const T* x, const T* weight, float epsilon, const float* dy, T* dx, float* dweight,
-                     int64_t rows, int64_t width) {
+void RmsNormBackward(const T* x, NormWeight<T> norm, const float* dy, T* dx, float* dweight, int64_t rows,
+                     int64_t width) {
   for (int64_t row = 0; row < rows; ++row, x += width, dy += width, dx += width) {
     float squares = 0, product = 0;
 #pragma omp simd reduction(+ : squares, product)
     for (int64_t i = 0; i < width; ++i) {
       squares += Load(x[i]) * Load(x[i]);
-      product += Load(x[i]) * (dy[i] * Load(weight[i]));
+      product += Load(x[i]) * (dy[i] * (norm.offset + Load(norm.weight[i])));
     }
-    const float inverse = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + epsilon);
+    const float inverse = 1.0f / __builtin_sqrtf(squares / static_cast<float>(width) + norm.epsilon);
     const float mean = product * inverse / static_cast<float>(width);
 #pragma omp simd
     for (int64_t i = 0; i < width; ++i) {
       const float normed = Load(x[i]) * inverse;
-      const float gradient = inverse * (dy[i] * Load(weight[i]) - normed * mean);
+      const float gain = norm.offset + Load(norm.weight[i]);
+      const float gradient = inverse * (dy[i] * gain - normed * mean);
       dweight[i] += dy[i] * normed;
       Store(kAccumulate ? Load(dx[i]) + gradient : gradient, dx[i]);
     }
@@ -163,7 +170,8 @@ void RmsNormBackward(const T* x, const T* weight, float epsilon, const float* dy
 // ---- RoPE ----
 
 template <class T>
-void Rope(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* fine, bool inverse) {
+void Rope(T* x, int64_t heads, int64_t head_dim, int64_t pairs, const float* coarse, const float* fine,
+          bool inverse) {
   constexpr int64_t kChunk = 128;
   float cosine[kChunk], sine[kChunk];
   const float sign = inverse ? -1.0f : 1.0f;
@@ -176,7 +184,7 @@ void Rope(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* 
       sine[i] = sign * (a[2 * i + 1] * b[2 * i] + a[2 * i] * b[2 * i + 1]);
     }
     for (int64_t head = 0; head < heads; ++head) {
-      T* low = x + head * 2 * pairs + begin;
+      T* low = x + head * head_dim + begin;
       T* high = low + pairs;
 #pragma omp simd
       for (int64_t i = 0; i < n; ++i) {
@@ -188,7 +196,7 @@ void Rope(T* x, int64_t heads, int64_t pairs, const float* coarse, const float* 
   }
 }
 
-// ---- SwiGLU ----
+// ---- Gated units ----
 
 // 1 / (1 + e^−x) and what is left to 1.
 struct Sigmoid {
@@ -219,6 +227,77 @@ void SwiGluBackward(const T* gate, const T* up, const T* dout, T* dgate, T* dup,
     const Sigmoid s = SigmoidOf<T>(g);
     Store(d * Load(up[i]) * (s.value * (1.0f + g * s.rest)), dgate[i]);
     Store(d * (g * s.value), dup[i]);
+  }
+}
+
+// gelu_tanh(g) = g · ½(1 + tanh(√(2/π) · (g + 0.044715 g³))) = g · sigmoid(z), with z = g · (2√(2/π) + c g²).
+// Its sigmoid, and dz/dg. Far out the sigmoid is 0 or 1 whatever z, which must not overflow there.
+struct GeluGate {
+  Sigmoid s;
+  float slope;
+};
+template <class T>
+LONGSPAN_INLINE GeluGate GeluGateOf(float g) {
+  constexpr float kLinear = 1.595769122f, kCubic = 0.07135481627f, kFar = 32.0f;
+  const float low = g < -kFar ? -kFar : g, bounded = low > kFar ? kFar : low;
+  const float square = bounded * bounded;
+  return {SigmoidOf<T>(bounded * (kLinear + kCubic * square)), kLinear + 3 * kCubic * square};
+}
+
+template <class T>
+void GeGlu(const T* gate, const T* up, T* out, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = Load(gate[i]);
+    Store(g * GeluGateOf<T>(g).s.value * Load(up[i]), out[i]);
+  }
+}
+
+// d gelu(g) / dg = s · (1 + g·z′·(1 − s)).
+template <class T>
+void GeGluBackward(const T* gate, const T* up, const T* dout, T* dgate, T* dup, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = Load(gate[i]), d = Load(dout[i]);
+    const GeluGate gelu = GeluGateOf<T>(g);
+    Store(d * Load(up[i]) * (gelu.s.value * (1.0f + g * gelu.slope * gelu.s.rest)), dgate[i]);
+    Store(d * (g * gelu.s.value), dup[i]);
+  }
+}
+
+// ---- Soft caps ----
+
+// tanh x within 3e-7 of itself, as attention's (attention_tile_impl.h).
+LONGSPAN_INLINE float Tanh(float x) {
+  constexpr float kRound = 12582912.0f, kFar = 10.0f;  // 1.5 · 2^23; tanh is ±1 from ±10 on
+  const float low = x < -kFar ? -kFar : x, bounded = low > kFar ? kFar : low;
+  const float y = bounded * 2.88539008f;  // 2 / ln 2
+  const float shifted = y + kRound;
+  const float f = y - (shifted - kRound);  // in [−½, ½]
+  float p = 0.000154531634f * f + 0.00133908633f;
+  p = p * f + 0.00961808302f;
+  p = p * f + 0.0555035695f;
+  p = p * f + 0.240226507f;
+  p = (p * f + 0.693147182f) * f;
+  const uint32_t exponent = __builtin_bit_cast(uint32_t, shifted) << 23;
+  const float power = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, 1.0f) + exponent);
+  const float t = power * p + (power - 1.0f);
+  return t / (t + 2.0f);
+}
+
+void SoftCap(float cap, float* x, int64_t n) {
+  const float inverse = 1.0f / cap;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) x[i] = cap * Tanh(x[i] * inverse);
+}
+
+template <class T>
+void SoftCapBackward(const float* y, float cap, T* dy, int64_t n) {
+  const float inverse = 1.0f / cap;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float t = y[i] * inverse;
+    Store(Load(dy[i]) * (1.0f - t * t), dy[i]);
   }
 }
 
@@ -274,6 +353,7 @@ void Sgd(float rate, const float* grad, float* master, int64_t n) {
 template <class T>
 constexpr TypedKernels<T> kTypedTable = {.add = Add<T>,
                                          .accumulate = Accumulate<T>,
+                                         .scale = Scale<T>,
                                          .rms_norm = RmsNorm<T>,
                                          .add_rms_norm = AddRmsNorm<T>,
                                          .rms_norm_backward = RmsNormBackward<T, false>,
@@ -281,12 +361,16 @@ constexpr TypedKernels<T> kTypedTable = {.add = Add<T>,
                                          .rope = Rope<T>,
                                          .swiglu = SwiGlu<T>,
                                          .swiglu_backward = SwiGluBackward<T>,
+                                         .geglu = GeGlu<T>,
+                                         .geglu_backward = GeGluBackward<T>,
+                                         .soft_cap_backward = SoftCapBackward<T>,
                                          .scaled_exp = ScaledExp<T>};
 
 constexpr Kernels kTable = {kTypedTable<float>,
                             kTypedTable<BFloat16>,
                             Convert<float, BFloat16>,
                             Convert<BFloat16, float>,
+                            SoftCap,
                             LogSumExpOf,
                             SumOfSquares,
                             AdamW,

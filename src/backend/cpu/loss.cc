@@ -40,7 +40,27 @@ double RowLoss(const LogSumExp& lse, float target_logit) {
   return std::log(lse.sum) + (static_cast<double>(lse.max) - static_cast<double>(target_logit));
 }
 
+constexpr int64_t kCapBlock = int64_t{1} << 14;  // elements
+
 }  // namespace
+
+void SoftCap(Threads threads, float cap, Tensor logits) {
+  float* data = logits.data<float>();
+  ParallelBlocks(threads.num, logits.num_elements(), kCapBlock, [&](int64_t begin, int64_t end) {
+    threads.kernels.soft_cap(cap, data + begin, end - begin);
+  });
+}
+
+void SoftCapBackward(Threads threads, Tensor capped, float cap, Tensor dlogits) {
+  const float* y = capped.data<float>();
+  WithFloatType(dlogits.dtype(), [&]<class T>(T*) {
+    T* gradient = dlogits.data<T>();
+    const auto backward = threads.kernels.For<T>().soft_cap_backward;
+    ParallelBlocks(threads.num, capped.num_elements(), kCapBlock, [&](int64_t begin, int64_t end) {
+      backward(y + begin, cap, gradient + begin, end - begin);
+    });
+  });
+}
 
 int64_t CrossEntropyWorkspace(const Tensor& logits) {
   return NumBlocks(logits.dim(0)) * static_cast<int64_t>(sizeof(double));

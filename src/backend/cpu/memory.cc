@@ -64,6 +64,15 @@ void Add(Threads threads, Tensor x, Tensor y) {
   });
 }
 
+void Scale(Threads threads, float factor, Tensor x) {
+  WithFloatType(x.dtype(), [&]<class T>(T*) {
+    T* data = x.data<T>();
+    const auto scale = threads.kernels.For<T>().scale;
+    ParallelBlocks(threads.num, x.num_elements(), kBlockElements,
+                   [&](int64_t begin, int64_t end) { scale(factor, data + begin, end - begin); });
+  });
+}
+
 void CopyHeads(Threads threads, Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n) {
   WithFloatType(src.dtype(), [&]<class T>(T*) {
     ForEachToken<T>(threads, src, src_head, dst, dst_head, n, [](const T* from, T* to, int64_t width) {

@@ -22,6 +22,7 @@ void Zero(Threads threads, Tensor x);
 void Copy(Threads threads, Tensor src, Tensor dst);
 void Cast(Threads threads, Tensor src, Tensor dst);
 void Add(Threads threads, Tensor x, Tensor y);
+void Scale(Threads threads, float factor, Tensor x);
 void CopyHeads(Threads threads, Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n);
 void AddHeads(Threads threads, Tensor src, int64_t src_head, Tensor dst, int64_t dst_head, int64_t n);
 
@@ -29,21 +30,29 @@ void AddHeads(Threads threads, Tensor src, int64_t src_head, Tensor dst, int64_t
 void Embedding(Threads threads, Tensor tokens, Tensor table, Tensor out);
 void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, Tensor dtable);
 
+// bias.cc
+void AddBias(Threads threads, Tensor bias, Tensor y);
+int64_t AddBiasBackwardWorkspace(const Tensor& dy);
+void AddBiasBackward(Threads threads, Tensor dy, Tensor dbias, Tensor workspace);
+
 // norm.cc
-void RmsNorm(Threads threads, Tensor x, Tensor weight, float epsilon, Tensor y);
-void AddRmsNorm(Threads threads, Tensor x, Tensor sum, Tensor weight, float epsilon, Tensor y);
+void RmsNorm(Threads threads, Tensor x, const Norm& norm, Tensor y);
+void AddRmsNorm(Threads threads, Tensor x, Tensor sum, const Norm& norm, Tensor y);
 int64_t RmsNormBackwardWorkspace(const Tensor& x);
-void RmsNormBackward(Threads threads, Tensor x, Tensor weight, float epsilon, Tensor dy, Tensor dx,
-                     Tensor dweight, bool accumulate, Tensor workspace);
+void RmsNormBackward(Threads threads, Tensor x, const Norm& norm, Tensor dy, Tensor dx, Tensor dweight,
+                     bool accumulate, Tensor workspace);
 
 // rope.cc
 void Rope(Threads threads, Tensor x, Tensor positions, const RopeTables& tables, bool inverse);
 
-// swiglu.cc
-void SwiGlu(Threads threads, Tensor gate, Tensor up, Tensor out);
-void SwiGluBackward(Threads threads, Tensor gate, Tensor up, Tensor dout, Tensor dgate, Tensor dup);
+// glu.cc
+void Glu(Threads threads, GateActivation activation, Tensor gate, Tensor up, Tensor out);
+void GluBackward(Threads threads, GateActivation activation, Tensor gate, Tensor up, Tensor dout,
+                 Tensor dgate, Tensor dup);
 
 // loss.cc
+void SoftCap(Threads threads, float cap, Tensor logits);
+void SoftCapBackward(Threads threads, Tensor capped, float cap, Tensor dlogits);
 int64_t CrossEntropyWorkspace(const Tensor& logits);
 double CrossEntropy(Threads threads, Tensor logits, Tensor targets, Tensor workspace);
 double CrossEntropyBackward(Threads threads, Tensor logits, Tensor targets, float scale, Tensor dlogits,

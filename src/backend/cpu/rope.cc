@@ -4,7 +4,8 @@
 namespace longspan::cpu {
 
 void Rope(Threads threads, Tensor x, Tensor positions, const RopeTables& tables, bool inverse) {
-  const int64_t heads = x.dim(1), pairs = x.dim(2) / 2, period = RopeTables::kPeriod;
+  const int64_t heads = x.dim(1), head_dim = x.dim(2), pairs = tables.fine.dim(1);
+  const int64_t period = RopeTables::kPeriod;
   const int64_t* position = positions.data<int64_t>();
   for (int64_t t = 0; t < x.dim(0); ++t) {
     CHECK(position[t] >= 0 && position[t] < tables.coarse.dim(0) * period);
@@ -16,7 +17,7 @@ void Rope(Threads threads, Tensor x, Tensor positions, const RopeTables& tables,
     const auto rope = threads.kernels.For<T>().rope;
     ParallelBlocks(threads.num, x.dim(0), kBlock, [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        rope(data + t * heads * 2 * pairs, heads, pairs, coarse + position[t] / period * 2 * pairs,
+        rope(data + t * heads * head_dim, heads, head_dim, pairs, coarse + position[t] / period * 2 * pairs,
              fine + position[t] % period * 2 * pairs, inverse);
       }
     });

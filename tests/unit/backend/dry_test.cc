@@ -31,12 +31,15 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
   backend.Copy(x, y);
   backend.Cast(x, make(f32, {tokens, kWidth}));
   backend.Add(x, y);
+  backend.Scale(2, y);
   backend.Embedding(ids, table, x);
   backend.EmbeddingBackward(ids, x, make(f32, {kVocabulary, kWidth}));
   const Tensor gain = make(dtype, {kWidth});
-  backend.RmsNorm(x, gain, 1e-5f, y);
-  backend.AddRmsNorm(x, y, gain, 1e-5f, z);
-  backend.RmsNormBackward(x, gain, 1e-5f, make(f32, {tokens, kWidth}), z, make(f32, {kWidth}), true);
+  backend.RmsNorm(x, {gain}, y);
+  backend.AddRmsNorm(x, y, {gain}, z);
+  backend.RmsNormBackward(x, {gain}, make(f32, {tokens, kWidth}), z, make(f32, {kWidth}), true);
+  backend.AddBias(gain, y);
+  backend.AddBiasBackward(y, make(f32, {kWidth}));
 
   const Tensor w = make(dtype, {kFeedForward, kWidth}), gate = make(dtype, {tokens, kFeedForward});
   const Tensor up = make(dtype, {tokens, kFeedForward}), out = make(dtype, {tokens, kFeedForward});
@@ -50,9 +53,11 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
   }
   backend.Matmul(
       {.a = gate, .b = x, .c = make(f32, {kFeedForward, kWidth}), .transpose_a = true, .accumulate = true});
-  backend.SwiGlu(gate, up, out);
-  backend.SwiGluBackward(gate, up, out, make(dtype, {tokens, kFeedForward}),
-                         make(dtype, {tokens, kFeedForward}));
+  for (const GateActivation activation : {GateActivation::kSilu, GateActivation::kGeluTanh}) {
+    backend.Glu(activation, gate, up, out);
+    backend.GluBackward(activation, gate, up, out, make(dtype, {tokens, kFeedForward}),
+                        make(dtype, {tokens, kFeedForward}));
+  }
 
   const Tensor q = make(dtype, {tokens, kHeads, kHeadWidth}), k = make(dtype, {tokens, kKvHeads, kHeadWidth});
   const Tensor v = make(dtype, {tokens, kKvHeads, kHeadWidth}),
@@ -88,7 +93,10 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
 
   const Tensor logits = make(f32, {tokens, kVocabulary});
   backend.CrossEntropy(logits, ids);
-  backend.CrossEntropyBackward(logits, ids, 1, make(dtype, {tokens, kVocabulary}));
+  const Tensor dlogits = make(dtype, {tokens, kVocabulary});
+  backend.CrossEntropyBackward(logits, ids, 1, dlogits);
+  backend.SoftCap(30, logits);
+  backend.SoftCapBackward(logits, 30, dlogits);
   const Tensor grad = make(f32, {kVocabulary * kWidth}), master = make(f32, {kVocabulary * kWidth});
   backend.SumOfSquares(grad);
   backend.AdamW({}, grad, master, make(f32, {kVocabulary * kWidth}), make(f32, {kVocabulary * kWidth}),
@@ -129,7 +137,10 @@ TEST_P(DryTest, EachWorkspaceIsTheSame) {
     EXPECT_EQ(real > 0, takes_some) << what;
   };
   expect_equal("norm", true, [](Backend& b, Tensor x, Tensor y, Tensor wide, Tensor) {
-    b.RmsNormBackward(x, x.Rows(0, 1).Reshape({50}), 1e-5f, wide, y, wide.Rows(0, 1).Reshape({50}), false);
+    b.RmsNormBackward(x, {x.Rows(0, 1).Reshape({50})}, wide, y, wide.Rows(0, 1).Reshape({50}), false);
+  });
+  expect_equal("bias", true, [](Backend& b, Tensor x, Tensor, Tensor wide, Tensor) {
+    b.AddBiasBackward(x, wide.Rows(0, 1).Reshape({50}));
   });
   expect_equal("loss", true,
                [](Backend& b, Tensor, Tensor, Tensor wide, Tensor ids) { b.CrossEntropy(wide, ids); });
@@ -156,7 +167,7 @@ TEST(DryBackendTest, SizesBeyondAnyMachine) {
   const Tensor y = dry->arena().Allocate("y", DType::kBFloat16, {kTokens, kWidth});
   const Tensor w = dry->arena().Allocate("w", DType::kBFloat16, {kWidth, kWidth});
   dry->Matmul({.a = x, .b = w, .c = y, .transpose_b = true});
-  dry->RmsNorm(x, w.Rows(0, 1).Reshape({kWidth}), 1e-5f, y);
+  dry->RmsNorm(x, {w.Rows(0, 1).Reshape({kWidth})}, y);
   EXPECT_EQ(dry->matmul_flops(), 2.0 * kTokens * kWidth * kWidth);
 }
 
@@ -164,7 +175,7 @@ TEST(DryBackendTest, FailsWhereARealRunWould) {
   const auto dry = MakeDryBackend(1);
   const Tensor x = dry->arena().Allocate("x", DType::kFloat32, {3, 4});
   EXPECT_THROW(dry->Matmul({x, x, x}), std::logic_error);
-  EXPECT_THROW(dry->SwiGlu(x, x, x.Rows(0, 2)), std::logic_error);
+  EXPECT_THROW(dry->Glu(GateActivation::kSilu, x, x, x.Rows(0, 2)), std::logic_error);
   const Tensor heads = x.Reshape({3, 2, 2}), sums = x.Reshape({6, 2}).Rows(0, 3);
   EXPECT_THROW(dry->MeanOfRows(heads, std::array{Range{0, 4}}, 4, sums.Rows(0, 2)), std::logic_error);
   EXPECT_THROW(dry->AttentionSinksBackward(x, sums, sums, x), std::logic_error);

@@ -16,6 +16,34 @@ LONGSPAN_FOR_TARGETS(LossTest);
 
 double Sum(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
 
+TEST_P(LossTest, SoftCap) {
+  constexpr float kCap = 30;
+  for (const int64_t n : {0, 1, 17, 33, 40'000}) {
+    for (const double spread : {1e-3, 1.0, 30.0, 1e30}) {
+      const auto logits = Random(random_, static_cast<size_t>(n), DType::kFloat32, spread);
+      const auto upstream = Random(random_, static_cast<size_t>(n), dtype());
+      const auto want = reference::SoftCap(double{kCap}, logits);
+      std::vector<double> dwant;
+      for (size_t i = 0; i < logits.size(); ++i) {
+        const std::vector<Complex> moved = {{logits[i], 1e-100}};
+        const bool is_far = std::abs(logits[i]) > 20 * kCap;  // there it is flat
+        dwant.push_back(is_far ? 0
+                               : upstream[i] * reference::SoftCap(double{kCap}, moved)[0].imag() / 1e-100);
+      }
+      for (const int threads : {1, 3}) {
+        const auto backend = Make(threads);
+        Guarded x(DType::kFloat32, {n}, logits), dx(dtype(), {n}, upstream);
+        backend->SoftCap(kCap, x);
+        ExpectClose(x.Get(), want, DType::kFloat32, "capped");
+        backend->SoftCapBackward(x, kCap, dx);
+        ExpectClose(dx.Get(), dwant, dtype(), "gradient");
+      }
+    }
+  }
+  Guarded bad(DType::kFloat32, {1}, {0});
+  EXPECT_THROW(Make(1)->SoftCap(0, bad), std::logic_error);
+}
+
 TEST_P(LossTest, LossAndGradient) {
   struct Sizes {
     int64_t rows, width;

@@ -1,5 +1,5 @@
-// Memory, embedding, norm, rotary and SwiGLU operations against the scalar reference, on every target that
-// runs here.
+// Memory, embedding, bias, norm, rotary and gate operations against the scalar reference, on every target
+// that runs here.
 #include "reference/pointwise.h"
 
 #include <numeric>
@@ -116,7 +116,8 @@ TEST_P(PointwiseTest, RmsNorm) {
     const auto x = Random(random_, n, dtype()), residual = Random(random_, n, dtype());
     const auto dy = Random(random_, n, DType::kFloat32);
     const auto weight = Random(random_, static_cast<size_t>(width), dtype());
-    const auto y_want = reference::RmsNorm(x, weight, kEpsilon);
+    const double offset = width % 2 == 0 ? 1 : 0;
+    const auto y_want = reference::RmsNorm(x, weight, kEpsilon, offset);
     std::vector<double> dx_want, dweight_want(static_cast<size_t>(width), 0.25);
     // One row at a time, so that a complex step costs a row.
     for (int64_t row = 0; row < rows; ++row) {
@@ -124,10 +125,14 @@ TEST_P(PointwiseTest, RmsNorm) {
         return std::vector<double>(v.begin() + row * width, v.begin() + (row + 1) * width);
       };
       const auto dx_row = reference::ComplexStepGradient(
-          [&](const std::vector<Complex>& z) { return reference::RmsNorm(z, ToComplex(weight), kEpsilon); },
+          [&](const std::vector<Complex>& z) {
+            return reference::RmsNorm(z, ToComplex(weight), kEpsilon, offset);
+          },
           slice(x), slice(dy));
       const auto dweight_row = reference::ComplexStepGradient(
-          [&](const std::vector<Complex>& w) { return reference::RmsNorm(ToComplex(slice(x)), w, kEpsilon); },
+          [&](const std::vector<Complex>& w) {
+            return reference::RmsNorm(ToComplex(slice(x)), w, kEpsilon, offset);
+          },
           weight, slice(dy));
       dx_want.insert(dx_want.end(), dx_row.begin(), dx_row.end());
       for (size_t i = 0; i < dweight_row.size(); ++i) dweight_want[i] += dweight_row[i];
@@ -136,12 +141,16 @@ TEST_P(PointwiseTest, RmsNorm) {
     for (const int threads : {1, 3}) {
       const auto backend = Make(threads);
       Guarded tx(dtype(), {rows, width}, x), tw(dtype(), {width}, weight), y(dtype(), {rows, width});
-      backend->RmsNorm(tx, tw, kEpsilon, y);
+      const Norm norm{tw, kEpsilon, static_cast<float>(offset)};
+      backend->RmsNorm(tx, norm, y);
       ExpectClose(y.Get(), y_want, dtype(), "y");
+      Guarded same(dtype(), {rows, width}, x);
+      backend->RmsNorm(same, norm, same);
+      EXPECT_EQ(same.Get(), y.Get()) << "in place";
       Guarded dx(dtype(), {rows, width}), sum(dtype(), {rows, width}, residual),
           tdy(DType::kFloat32, {rows, width}, dy);
       Guarded dweight(DType::kFloat32, {width}, std::vector<double>(static_cast<size_t>(width), 0.25));
-      backend->RmsNormBackward(tx, tw, kEpsilon, tdy, dx, dweight, /*accumulate=*/false);
+      backend->RmsNormBackward(tx, norm, tdy, dx, dweight, /*accumulate=*/false);
       ExpectClose(dx.Get(), dx_want, dtype(), "dx");
       ExpectClose(dweight.Get(), dweight_want, DType::kFloat32, "dweight");
       results.push_back(dweight.Get());
@@ -149,14 +158,14 @@ TEST_P(PointwiseTest, RmsNorm) {
 
       auto sum_want = dx_want;
       for (size_t i = 0; i < n; ++i) sum_want[i] += residual[i];
-      backend->RmsNormBackward(tx, tw, kEpsilon, tdy, sum, dweight, /*accumulate=*/true);
+      backend->RmsNormBackward(tx, norm, tdy, sum, dweight, /*accumulate=*/true);
       ExpectClose(sum.Get(), sum_want, dtype(), "residual + dx");
       const auto twice = dweight.Get();
       for (size_t i = 0; i < twice.size(); ++i)
         EXPECT_NEAR(twice[i] - 0.25, 2 * (results.back()[i] - 0.25), 1e-5 * (1 + std::abs(twice[i])));
 
       const auto apart = dx.Get();
-      backend->RmsNormBackward(tx, tw, kEpsilon, tdy, /*dx=*/tx, dweight, /*accumulate=*/false);
+      backend->RmsNormBackward(tx, norm, tdy, /*dx=*/tx, dweight, /*accumulate=*/false);
       EXPECT_EQ(tx.Get(), apart) << "in place";
       EXPECT_EQ(backend->arena().used_bytes(), 0);
     }
@@ -175,8 +184,9 @@ TEST_P(PointwiseTest, AddRmsNorm) {
       Guarded tx(dtype(), {rows, width}, x), tw(dtype(), {width}, weight), want(dtype(), {rows, width}, y),
           normed_want(dtype(), {rows, width}), sum(dtype(), {rows, width}, y), normed(dtype(), {rows, width});
       backend->Add(tx, want);
-      backend->RmsNorm(want, tw, 1e-2f, normed_want);
-      backend->AddRmsNorm(tx, sum, tw, 1e-2f, normed);
+      const Norm norm{tw, 1e-2f, 0.5f};
+      backend->RmsNorm(want, norm, normed_want);
+      backend->AddRmsNorm(tx, sum, norm, normed);
       EXPECT_EQ(sum.Get(), want.Get());
       // Sums of squares may be reordered.
       ExpectClose(normed.Get(), normed_want.Get(), dtype(), "normed");
@@ -192,8 +202,51 @@ TEST_P(PointwiseTest, NormGainOfManyRows) {
       dx(dtype(), {kRows, 1});
   Guarded dy(DType::kFloat32, {kRows, 1}, std::vector<double>(kRows, 0.1)),
       dweight(DType::kFloat32, {1}, {0});
-  Make(1)->RmsNormBackward(x, weight, 0, dy, dx, dweight, /*accumulate=*/false);
+  Make(1)->RmsNormBackward(x, {weight, 0}, dy, dx, dweight, /*accumulate=*/false);
   EXPECT_NEAR(dweight.Get()[0] / (kRows * Rounded(0.1, DType::kFloat32)), 1, 1e-6);
+  Guarded narrow_dy(dtype(), {kRows, 1}, std::vector<double>(kRows, 0.1)), dbias(DType::kFloat32, {1}, {0});
+  Make(1)->AddBiasBackward(narrow_dy, dbias);
+  EXPECT_NEAR(dbias.Get()[0] / (kRows * Rounded(0.1, dtype())), 1, 1e-6);
+}
+
+TEST_P(PointwiseTest, Bias) {
+  for (const auto& [rows, width] :
+       {std::pair<int64_t, int64_t>{1, 5}, {5, 37}, {130, 16}, {2200, 3}, {0, 8}}) {
+    const size_t n = static_cast<size_t>(rows * width);
+    const auto x = Random(random_, n, dtype()), bias = Random(random_, static_cast<size_t>(width), dtype());
+    auto want = x;
+    std::vector<double> dbias_want(static_cast<size_t>(width), 0.25);
+    for (size_t i = 0; i < n; ++i) {
+      const size_t column = i % static_cast<size_t>(width);
+      want[i] = Rounded(x[i] + bias[column], dtype());
+      dbias_want[column] += x[i];
+    }
+    std::vector<std::vector<double>> results;
+    for (const int threads : {1, 3}) {
+      const auto backend = Make(threads);
+      Guarded y(dtype(), {rows, width}, x), tb(dtype(), {width}, bias), dy(dtype(), {rows, width}, x);
+      Guarded dbias(DType::kFloat32, {width}, std::vector<double>(static_cast<size_t>(width), 0.25));
+      backend->AddBias(tb, y);
+      EXPECT_EQ(y.Get(), want);
+      backend->AddBiasBackward(dy, dbias);
+      ExpectClose(dbias.Get(), dbias_want, DType::kFloat32, "dbias");
+      results.push_back(dbias.Get());
+      EXPECT_EQ(results.front(), results.back()) << "depends on the number of threads";
+    }
+  }
+}
+
+TEST_P(PointwiseTest, Scale) {
+  for (const int64_t n : kSizes) {
+    const auto x = Random(random_, static_cast<size_t>(n), dtype());
+    for (const int threads : {1, 3}) {
+      Guarded y(dtype(), {n}, x);
+      Make(threads)->Scale(5.5f, y);
+      auto want = x;
+      for (double& value : want) value = Rounded(5.5 * value, dtype());
+      EXPECT_EQ(y.Get(), want);
+    }
+  }
 }
 
 RopeTables MakeTables(Guarded& coarse, Guarded& fine, double base) {
@@ -241,6 +294,33 @@ TEST_P(PointwiseTest, Rope) {
   }
 }
 
+// Part of a head: what lies behind the pairs stays as it is.
+TEST_P(PointwiseTest, RopeOfAPartOfEachHead) {
+  constexpr int64_t kPairs = 5, kHeads = 3, kHeadDim = 13, kTokens = 70;
+  Guarded coarse(DType::kFloat32, {1, kPairs, 2}), fine(DType::kFloat32, {RopeTables::kPeriod, kPairs, 2});
+  const RopeTables tables = MakeTables(coarse, fine, 10'000);
+  std::vector<int64_t> positions;
+  for (int64_t t = 0; t < kTokens; ++t) positions.push_back(50 * t);
+  const auto x = Random(random_, kTokens * kHeads * kHeadDim, dtype());
+  std::vector<double> rotated;  // (t, heads, 2 · pairs)
+  for (size_t i = 0; i < x.size(); ++i)
+    if (i % kHeadDim < 2 * kPairs) rotated.push_back(x[i]);
+  rotated = reference::Rope(rotated, positions, kPairs, 10'000);
+  auto want = x;
+  for (size_t i = 0, next = 0; i < want.size(); ++i)
+    if (i % kHeadDim < 2 * kPairs) want[i] = rotated[next++];
+  Guarded at(DType::kInt64, {kTokens}, std::vector<double>(positions.begin(), positions.end()));
+  for (const int threads : {1, 2}) {
+    Guarded y(dtype(), {kTokens, kHeads, kHeadDim}, x), narrow(dtype(), {kTokens, kHeads, 2 * kPairs - 1});
+    const auto backend = Make(threads);
+    backend->Rope(y, at, tables, false);
+    ExpectClose(y.Get(), want, dtype(), "rotated");
+    const auto got = y.Get();
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_TRUE(i % kHeadDim < 2 * kPairs || got[i] == x[i]) << i;
+    EXPECT_THROW(backend->Rope(narrow, at, tables, false), std::logic_error);
+  }
+}
+
 // The phase itself, from a unit vector: within 2e-7 of double at any position.
 TEST_P(KernelTest, RopePhasesAreExactFarOut) {
   constexpr int64_t kPairs = 32;
@@ -276,45 +356,52 @@ TEST_P(PointwiseTest, RopeScoresDependOnDistance) {
   EXPECT_NEAR(score(0), score(2), dtype() == DType::kFloat32 ? 1e-5 : 0.1);
 }
 
-TEST_P(PointwiseTest, SwiGlu) {
-  for (const int64_t n : {0, 1, 17, 33, 40'000}) {
-    const auto gate = Random(random_, static_cast<size_t>(n), dtype(), 4);
-    const auto up = Random(random_, static_cast<size_t>(n), dtype());
-    const auto dout = Random(random_, static_cast<size_t>(n), dtype());
-    const auto want = reference::SwiGlu(gate, up);
-    // Elementwise: one complex step moves all elements at once.
-    constexpr double kStep = 1e-100;
-    std::vector<double> dgate_want, dup_want;
-    for (size_t i = 0; i < gate.size(); ++i) {
-      const std::vector<Complex> g = {gate[i]}, u = {up[i]};
-      dgate_want.push_back(dout[i] * reference::SwiGlu<Complex>({{gate[i], kStep}}, u)[0].imag() / kStep);
-      dup_want.push_back(dout[i] * reference::SwiGlu<Complex>(g, {{up[i], kStep}})[0].imag() / kStep);
-    }
-    for (const int threads : {1, 3}) {
-      const auto backend = Make(threads);
-      Guarded tg(dtype(), {n}, gate), tu(dtype(), {n}, up), out(dtype(), {n}), dgate(dtype(), {n}),
-          dup(dtype(), {n});
-      backend->SwiGlu(tg, tu, out);
-      ExpectClose(out.Get(), want, dtype(), "out");
-      backend->SwiGluBackward(tg, tu, Guarded(dtype(), {n}, dout), dgate, dup);
-      ExpectClose(dgate.Get(), dgate_want, dtype(), "dgate");
-      ExpectClose(dup.Get(), dup_want, dtype(), "dup");
+TEST_P(PointwiseTest, GatedUnits) {
+  for (const GateActivation activation : {GateActivation::kSilu, GateActivation::kGeluTanh}) {
+    for (const int64_t n : {0, 1, 17, 33, 40'000}) {
+      const auto gate = Random(random_, static_cast<size_t>(n), dtype(), 4);
+      const auto up = Random(random_, static_cast<size_t>(n), dtype());
+      const auto dout = Random(random_, static_cast<size_t>(n), dtype());
+      const auto want = reference::Glu(activation, gate, up);
+      // Elementwise: one complex step moves all elements at once.
+      constexpr double kStep = 1e-100;
+      std::vector<double> dgate_want, dup_want;
+      for (size_t i = 0; i < gate.size(); ++i) {
+        const std::vector<Complex> g = {gate[i]}, u = {up[i]};
+        const auto slope = [&](const std::vector<Complex>& moved_g, const std::vector<Complex>& moved_u) {
+          return dout[i] * reference::Glu(activation, moved_g, moved_u)[0].imag() / kStep;
+        };
+        dgate_want.push_back(slope({{gate[i], kStep}}, u));
+        dup_want.push_back(slope(g, {{up[i], kStep}}));
+      }
+      for (const int threads : {1, 3}) {
+        const auto backend = Make(threads);
+        Guarded tg(dtype(), {n}, gate), tu(dtype(), {n}, up), out(dtype(), {n}), dgate(dtype(), {n}),
+            dup(dtype(), {n});
+        backend->Glu(activation, tg, tu, out);
+        ExpectClose(out.Get(), want, dtype(), "out");
+        backend->GluBackward(activation, tg, tu, Guarded(dtype(), {n}, dout), dgate, dup);
+        ExpectClose(dgate.Get(), dgate_want, dtype(), "dgate");
+        ExpectClose(dup.Get(), dup_want, dtype(), "dup");
+      }
     }
   }
 }
 
-TEST_P(PointwiseTest, SwiGluFarFromZero) {
+TEST_P(PointwiseTest, GatedUnitsFarFromZero) {
   const std::vector<double> gate = {-1e30, -200, -100, -88.5, 0, 88.5, 100, 200, 1e30};
   Guarded g(dtype(), {9}, gate), ones(dtype(), {9}, std::vector<double>(9, 1)), out(dtype(), {9}),
       dgate(dtype(), {9}), dup(dtype(), {9});
   const auto backend = Make(1);
-  backend->SwiGlu(g, ones, out);
-  backend->SwiGluBackward(g, ones, ones, dgate, dup);
-  for (size_t i = 0; i < gate.size(); ++i) {
-    const double x = g.Get()[i];
-    EXPECT_NEAR(out.Get()[i], x < 0 ? 0 : x, 1e-30) << x;
-    EXPECT_EQ(dup.Get()[i], out.Get()[i]) << x;
-    EXPECT_NEAR(dgate.Get()[i], x < 0 ? 0 : x > 0 ? 1 : 0.5, 1e-30) << x;
+  for (const GateActivation activation : {GateActivation::kSilu, GateActivation::kGeluTanh}) {
+    backend->Glu(activation, g, ones, out);
+    backend->GluBackward(activation, g, ones, ones, dgate, dup);
+    for (size_t i = 0; i < gate.size(); ++i) {
+      const double x = g.Get()[i];
+      EXPECT_NEAR(out.Get()[i], x < 0 ? 0 : x, 1e-30) << x;
+      EXPECT_EQ(dup.Get()[i], out.Get()[i]) << x;
+      EXPECT_NEAR(dgate.Get()[i], x < 0 ? 0 : x > 0 ? 1 : 0.5, 1e-30) << x;
+    }
   }
 }
 
@@ -407,8 +494,9 @@ TEST_P(PointwiseTest, SmallContributionsAddUp) {
 TEST_P(PointwiseTest, WrongShapesAreCaught) {
   const auto backend = Make(1);
   Guarded x(dtype(), {2, 4}), w(dtype(), {4}), narrow(dtype(), {2, 3}), ids(DType::kInt32, {2}, {0, 1});
-  EXPECT_THROW(backend->RmsNorm(x, w, 0, narrow), std::logic_error);
-  EXPECT_THROW(backend->SwiGlu(x, narrow, x), std::logic_error);
+  EXPECT_THROW(backend->RmsNorm(x, {w, 0}, narrow), std::logic_error);
+  EXPECT_THROW(backend->Glu(GateActivation::kSilu, x, narrow, x), std::logic_error);
+  EXPECT_THROW(backend->AddBias(w, narrow), std::logic_error);
   EXPECT_THROW(backend->Copy(x, narrow), std::logic_error);
   EXPECT_THROW(backend->Add(x, ids), std::logic_error);
   EXPECT_THROW(backend->Embedding(ids, x, narrow), std::logic_error);
