@@ -21,7 +21,7 @@ Job MakeJob(const StepCase& step, int64_t num_steps) {
   config.steps = num_steps;
   config.ranks = step.ranks;
   config.threads_per_rank = step.threads_per_rank;
-  config.context_parallel_strategy = step.strategy;
+  config.context_parallel_strategy = {{"", step.strategy}};
   config.ulysses_parallelism = step.ulysses;
   config.dtype = Name(step.dtype);
   // A row more than the steps read: every row has a target.

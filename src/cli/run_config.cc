@@ -120,8 +120,11 @@ KeyList TrainKeys(TrainConfig& config) {
       "Ranks that share a sequence by heads, inside each place of the ring; 0: the strategy's default; -1: "
       "what is left.",
       Between(-1, kMostRanks));
-  keys.Add("context_parallel_strategy", &config.context_parallel_strategy,
-           "How ranks that share a sequence compute its attention.", {}, NamesOf(StrategyTable()));
+  keys.Add(
+      "context_parallel_strategy", &config.context_parallel_strategy,
+      "How ranks that share a sequence compute its attention; a map from each of the model's layer types, "
+      "like {sliding_attention: ulysses, full_attention: ring}, has each type done in its own way.",
+      {}, NamesOf(StrategyTable()));
   keys.Add(
       "context_parallel_layout", &config.context_parallel_layout,
       "Which tokens a rank holds; auto: zigzag where documents are as long as the sequence, striped where "

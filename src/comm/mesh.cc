@@ -155,7 +155,14 @@ Mesh MakeMesh(const MeshShape& shape, Comm& world) {
       if (r == at.ring) ulysses.push_back(rank);
     }
   }
-  return {shape, at, &world, world.Subgroup(context), world.Subgroup(ring), world.Subgroup(ulysses)};
+  const std::array<int, 1> self = {world.rank()};
+  return {shape,
+          at,
+          &world,
+          world.Subgroup(context),
+          world.Subgroup(ring),
+          world.Subgroup(ulysses),
+          world.Subgroup(self)};
 }
 
 }  // namespace longspan

@@ -47,6 +47,7 @@ struct Mesh {
   std::unique_ptr<Comm> context;  // the R·U ranks that share my sequence
   std::unique_ptr<Comm> ring;     // the R ranks of my u
   std::unique_ptr<Comm> ulysses;  // the U ranks of my r
+  std::unique_ptr<Comm> self;     // this rank alone
 };
 Mesh MakeMesh(const MeshShape& shape, Comm& world);
 

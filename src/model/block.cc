@@ -32,14 +32,22 @@ constexpr Activation kAttention[] = {Activation::kQueryProj, Activation::kKeyPro
 }  // namespace
 
 Block::Block(const ModelConfig& config, const ModelOptions& options, Backend& backend,
-             AttentionStrategy& strategy, ActivationStore& activations, const RopeTables& rope_tables)
+             std::span<AttentionStrategy* const> strategies, ActivationStore& activations)
     : config_(config),
       options_(options),
       backend_(backend),
-      strategy_(strategy),
-      activations_(activations),
-      rope_tables_(rope_tables) {
+      strategies_(strategies.begin(), strategies.end()),
+      activations_(activations) {
   CHECK(options.mlp_chunk_rows > 0);
+  CHECK(static_cast<int64_t>(strategies_.size()) == config.num_hidden_layers);
+  CHECK(config.layer_kind_of.size() == strategies_.size());
+}
+
+Block::Layer Block::LayerOf(int layer, const Sequence& sequence) const {
+  const auto at = static_cast<size_t>(layer);
+  return {.attention = *strategies_[at],
+          .positions = sequence.positions,
+          .inputs = sequence.kinds[static_cast<size_t>(config_.layer_kind_of[at])]};
 }
 
 Tensor Block::Allocate(std::string_view name, int64_t rows, int64_t width) {
@@ -67,8 +75,9 @@ void Block::Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Te
   for (const Activation id : kAttention)
     a[Index(id)] =
         keep && activations_.Kept(id) ? activations_.Slot(layer, id) : AllocateActivation(id, rows);
-  Project(w, sequence, x, a);
-  Attend(sequence, a);
+  const Layer at = LayerOf(layer, sequence);
+  Project(at, w, x, a);
+  Attend(at, a);
   if (keep)
     for (const Activation id : kAttention)
       if (activations_.Kept(id)) activations_.Keep(layer, id);
@@ -87,8 +96,9 @@ void Block::Backward(int layer, Weights w, Gradients dw, const Sequence& sequenc
   Arena& arena = backend_.arena();
   Arena::Scope scope(arena);
 
+  const Layer at = LayerOf(layer, sequence);
   const Tensor x = activations_.Take(layer, kDecoderLayerInput);
-  const Activations a = Recall(layer, w, sequence, x);
+  const Activations a = Recall(layer, at, w, x);
   const Tensor q = a[Index(kQueryProj)], k = a[Index(kKeyProj)], v = a[Index(kValueProj)];
   const Tensor context = a[Index(kContext)], lse = a[Index(kContextLse)];
 
@@ -103,13 +113,13 @@ void Block::Backward(int layer, Weights w, Gradients dw, const Sequence& sequenc
   const Tensor dk = arena.Allocate("key_gradient", k.dtype(), k.shape());
   const Tensor dv = arena.Allocate("value_gradient", v.dtype(), v.shape());
   backend_.AttentionDelta(context, dcontext, delta);
-  strategy_.Backward(backend_, sequence.shards, q, k, v, dcontext, lse, delta, dq, dk, dv);
-  backend_.Rope(dq, sequence.positions, rope_tables_, /*inverse=*/true);
-  backend_.Rope(dk, sequence.positions, rope_tables_, /*inverse=*/true);
+  at.attention.Backward(backend_, at.inputs.shards, q, k, v, dcontext, lse, delta, dq, dk, dv);
+  backend_.Rope(dq, at.positions, at.inputs.rope, /*inverse=*/true);
+  backend_.Rope(dk, at.positions, at.inputs.rope, /*inverse=*/true);
   ProjectBackward(w, dw, x, dq, dk, dv, dresidual);
 }
 
-Block::Activations Block::Recall(int layer, Weights w, const Sequence& sequence, Tensor x) {
+Block::Activations Block::Recall(int layer, const Layer& at, Weights w, Tensor x) {
   using enum Activation;
   Activations a, missing;  // null: kept
   for (const Activation id : kAttention) {
@@ -118,13 +128,13 @@ Block::Activations Block::Recall(int layer, Weights w, const Sequence& sequence,
     else
       a[Index(id)] = missing[Index(id)] = AllocateActivation(id, x.dim(0));
   }
-  Project(w, sequence, x, missing);
+  Project(at, w, x, missing);
   // Attention makes both at once. A kept one is written again with the bits that it has.
-  if (!missing[Index(kContext)].IsNull() || !missing[Index(kContextLse)].IsNull()) Attend(sequence, a);
+  if (!missing[Index(kContext)].IsNull() || !missing[Index(kContextLse)].IsNull()) Attend(at, a);
   return a;
 }
 
-void Block::Project(Weights w, const Sequence& sequence, Tensor x, const Activations& out) {
+void Block::Project(const Layer& at, Weights w, Tensor x, const Activations& out) {
   if (std::all_of(std::begin(kProjections), std::end(kProjections),
                   [&](const Projection& p) { return out[Index(p.id)].IsNull(); }))
     return;
@@ -136,7 +146,7 @@ void Block::Project(Weights w, const Sequence& sequence, Tensor x, const Activat
       if (heads.IsNull()) continue;
       Linear(backend_, normed, w[p.weight], Matrix(heads, begin, end));
       if (p.rotates)
-        backend_.Rope(heads.Rows(begin, end), sequence.positions.Rows(begin, end), rope_tables_,
+        backend_.Rope(heads.Rows(begin, end), at.positions.Rows(begin, end), at.inputs.rope,
                       /*inverse=*/false);
     }
   });
@@ -161,10 +171,10 @@ void Block::ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor
   });
 }
 
-void Block::Attend(const Sequence& sequence, const Activations& a) {
+void Block::Attend(const Layer& at, const Activations& a) {
   using enum Activation;
-  strategy_.Forward(backend_, sequence.shards, a[Index(kQueryProj)], a[Index(kKeyProj)], a[Index(kValueProj)],
-                    a[Index(kContext)], a[Index(kContextLse)]);
+  at.attention.Forward(backend_, at.inputs.shards, a[Index(kQueryProj)], a[Index(kKeyProj)],
+                       a[Index(kValueProj)], a[Index(kContext)], a[Index(kContextLse)]);
 }
 
 Block::FeedForward Block::FeedForwardIn(Weights w, Tensor x, Tensor context) {

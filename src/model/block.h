@@ -13,30 +13,25 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "backend/backend.h"
 #include "model/activations.h"
 #include "model/config.h"
 #include "model/options.h"
 #include "model/params.h"
+#include "model/sequence.h"
 #include "model/weight_store.h"
 #include "parallel/strategy.h"
 
 namespace longspan {
 
-// One packed sequence as this rank sees it: t rows.
-struct Sequence {
-  Tensor tokens;          // (t) int32
-  Tensor targets;         // (t) int32
-  Tensor positions;       // (t) int64, from the start of the row's document
-  SequenceShards shards;  // who sees whom, and who holds what
-};
-
 // Every layer's code; weights, gradients and activations come by layer. All references must outlive it.
 class Block {
  public:
-  Block(const ModelConfig& config, const ModelOptions& options, Backend& backend, AttentionStrategy& strategy,
-        ActivationStore& activations, const RopeTables& rope_tables);
+  // `strategies`: the attention of each layer (L).
+  Block(const ModelConfig& config, const ModelOptions& options, Backend& backend,
+        std::span<AttentionStrategy* const> strategies, ActivationStore& activations);
 
   using Weights = std::span<const Weight>;    // by BlockParam
   using Gradients = std::span<const Tensor>;  // likewise, f32
@@ -52,12 +47,20 @@ class Block {
   // What the attention of one layer reads and writes: query_proj … context_lse, by Activation.
   using Activations = std::array<Tensor, kNumActivations>;
 
+  // What one layer's attention goes by, for one sequence.
+  struct Layer {
+    AttentionStrategy& attention;
+    Tensor positions;  // (t)
+    const LayerInputs& inputs;
+  };
+  Layer LayerOf(int layer, const Sequence& sequence) const;
+
   // The inputs and outputs of attention in the backward pass: taken from the store, else computed again.
-  Activations Recall(int layer, Weights w, const Sequence& sequence, Tensor x);
+  Activations Recall(int layer, const Layer& at, Weights w, Tensor x);
   // Writes those of query_proj, key_proj and value_proj that aren't null, from x.
-  void Project(Weights w, const Sequence& sequence, Tensor x, const Activations& out);
+  void Project(const Layer& at, Weights w, Tensor x, const Activations& out);
   void ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor dk, Tensor dv, Tensor dresidual);
-  void Attend(const Sequence& sequence, const Activations& a);
+  void Attend(const Layer& at, const Activations& a);
 
   // What follows attention, rows of one chunk. h, m, gate, up and act are recomputed in the backward pass.
   struct FeedForward {
@@ -77,9 +80,8 @@ class Block {
   const ModelConfig& config_;
   const ModelOptions& options_;
   Backend& backend_;
-  AttentionStrategy& strategy_;
+  const std::vector<AttentionStrategy*> strategies_;
   ActivationStore& activations_;
-  const RopeTables rope_tables_;
 };
 
 }  // namespace longspan

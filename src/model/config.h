@@ -7,13 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/gate.h"
 #include "core/tensor.h"
 #include "model/rope.h"
 
 namespace longspan {
-
-// Of the gate in the MLP: x · sigmoid(x), or GELU's tanh approximation (silu, gelu_pytorch_tanh).
-enum class GateActivation { kSilu, kGeluTanh };
 
 // Layers of a kind share their mask and their rotary embedding.
 struct LayerKind {

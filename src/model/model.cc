@@ -1,89 +1,33 @@
 #include "model/model.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/check.h"
-#include "core/target.h"
 #include "model/linear.h"
 #include "model/params.h"
 
 namespace longspan {
-namespace {
-
-std::vector<std::vector<Range>> SpansOf(const Layout& layout) {
-  std::vector<std::vector<Range>> spans;
-  for (int rank = 0; rank < layout.num_ranks(); ++rank) spans.push_back(layout.spans(rank));
-  return spans;
-}
-
-std::vector<int32_t> KvOf(const ModelConfig& config) {
-  const int64_t group = config.num_attention_heads / config.num_key_value_heads;
-  std::vector<int32_t> kv_of;
-  for (int64_t head = 0; head < config.num_attention_heads; ++head)
-    kv_of.push_back(static_cast<int32_t>(head / group));
-  return kv_of;
-}
-
-template <class T>
-void CopyTo(const std::vector<T>& values, Tensor tensor) {
-  CHECK(static_cast<int64_t>(values.size()) == tensor.num_elements());
-  std::copy(values.begin(), values.end(), tensor.data<T>());
-}
-
-}  // namespace
-
-Shard TakeShard(const Batch& batch, const Layout& layout, int context_rank) {
-  const std::vector<Range>& spans = layout.spans(context_rank);
-  Shard shard{.tokens = TakeShard(batch.tokens, spans, int32_t{0}),
-              .targets = TakeShard(batch.targets, spans, kIgnoreTarget),
-              .positions = {}};
-  shard.positions.reserve(shard.tokens.size());
-  for (const Range& span : spans) {
-    // The first document that ends behind the span's first row.
-    auto document = std::partition_point(batch.documents.begin(), batch.documents.end(),
-                                         [&](const Range& d) { return d.end <= span.begin; });
-    for (int64_t i = span.begin; i < span.end; ++i) {
-      if (document != batch.documents.end() && document->end <= i) ++document;
-      const bool inside = document != batch.documents.end() && document->begin <= i;
-      shard.positions.push_back(inside ? i - document->begin : 0);
-    }
-  }
-  return shard;
-}
 
 Model::Model(const ModelConfig& config, const ModelOptions& options, Backend& backend,
-             AttentionStrategy& strategy, const Layout& layout, WeightStore& weights,
+             std::span<AttentionStrategy* const> strategies, WeightStore& weights,
              ActivationStore& activations)
     : config_(config),
       options_(options),
       backend_(backend),
-      layout_(layout),
       weights_(weights),
       activations_(activations),
-      rope_tables_(config.layer_kinds[0].rope, config.head_dim, options.max_target_length),
-      block_(config, options_, backend, strategy, activations, rope_tables_.tables(/*longest_document=*/0)),
-      spans_(SpansOf(layout)),
-      kv_of_(KvOf(config)),
-      tokens_(DType::kInt32, {layout.rows_per_rank()}),
-      targets_(DType::kInt32, {layout.rows_per_rank()}),
-      positions_(DType::kInt64, {layout.rows_per_rank()}) {
-  CHECK(layout.length() <= options.max_target_length && options.loss_chunk_rows > 0);
+      block_(config, options_, backend, strategies, activations) {
+  CHECK(options.loss_chunk_rows > 0);
 }
 
-int64_t Model::num_bytes() const {
-  return rope_tables_.num_bytes() + tokens_.num_bytes() + targets_.num_bytes() + positions_.num_bytes();
-}
-
-double Model::Loss(const Batch& batch, int context_rank) {
-  const Sequence sequence = Load(batch, context_rank);
+double Model::Loss(const Sequence& sequence) {
   Arena::Scope scope(backend_.arena());
-  const Tensor hidden = Allocate("hidden", options_.dtype, layout_.rows_per_rank(), config_.hidden_size);
+  const Tensor hidden = Allocate("hidden", options_.dtype, sequence.tokens.dim(0), config_.hidden_size);
   Forward(sequence, hidden, /*keep=*/false);
 
   double loss = 0;
   const HeadWeights w = GetHead();
-  ForEachLossChunk([&](int64_t begin, int64_t end) {
+  ForEachLossChunk(hidden.dim(0), [&](int64_t begin, int64_t end) {
     const Tensor normed = Allocate("final_norm", options_.dtype, end - begin, config_.hidden_size);
     const Tensor logits = Allocate("logits", DType::kFloat32, end - begin, config_.vocab_size);
     Head(w, hidden.Rows(begin, end), normed, logits);
@@ -93,25 +37,26 @@ double Model::Loss(const Batch& batch, int context_rank) {
   return loss;
 }
 
-void Model::Logits(const Batch& batch, int context_rank, Tensor logits) {
-  const Sequence sequence = Load(batch, context_rank);
+void Model::Logits(const Sequence& sequence, Tensor logits) {
   Arena::Scope scope(backend_.arena());
-  const Tensor hidden = Allocate("hidden", options_.dtype, layout_.rows_per_rank(), config_.hidden_size);
-  Forward(sequence, hidden, /*keep=*/false);
+  const Tensor hidden = Allocate("hidden", options_.dtype, sequence.tokens.dim(0), config_.hidden_size);
+  Hidden(sequence, hidden);
+  Logits(hidden, logits);
+}
 
+void Model::Logits(Tensor hidden, Tensor logits) {
   const HeadWeights w = GetHead();
-  ForEachLossChunk([&](int64_t begin, int64_t end) {
+  ForEachLossChunk(hidden.dim(0), [&](int64_t begin, int64_t end) {
     const Tensor normed = Allocate("final_norm", options_.dtype, end - begin, config_.hidden_size);
     Head(w, hidden.Rows(begin, end), normed, logits.Rows(begin, end));
   });
   ReleaseHead();
 }
 
-double Model::LossAndGradients(const Batch& batch, int context_rank, double loss_scale) {
-  const Sequence sequence = Load(batch, context_rank);
+double Model::LossAndGradients(const Sequence& sequence, double loss_scale) {
   Arena::Scope scope(backend_.arena());
   // The last block's output. The head turns it into its gradient, and each block that into its input's.
-  const Tensor hidden = Allocate("hidden", options_.dtype, layout_.rows_per_rank(), config_.hidden_size);
+  const Tensor hidden = Allocate("hidden", options_.dtype, sequence.tokens.dim(0), config_.hidden_size);
   Forward(sequence, hidden, /*keep=*/true);
   const double loss = HeadLossAndGradients(sequence, hidden, loss_scale);
 
@@ -161,7 +106,7 @@ double Model::HeadLossAndGradients(const Sequence& sequence, Tensor hidden, doub
   const Tensor dhead = config_.tie_word_embeddings ? weights_.Grad(0)[0] : dlast[kHead];
   weights_.Prefetch(last_unit() - 1);
   activations_.Prefetch(static_cast<int>(config_.num_hidden_layers) - 1);
-  ForEachLossChunk([&](int64_t begin, int64_t end) {
+  ForEachLossChunk(hidden.dim(0), [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin;
     const Tensor x = hidden.Rows(begin, end);
     const Tensor normed = Allocate("final_norm", options_.dtype, n, width);
@@ -199,38 +144,12 @@ void Model::Head(const HeadWeights& w, Tensor hidden, Tensor normed, Tensor logi
   Linear(backend_, normed, w.head, logits);
 }
 
-Sequence Model::Load(const Batch& batch, int context_rank) {
-  CHECK(static_cast<int64_t>(batch.tokens.size()) == layout_.length());
-  const Shard shard = TakeShard(batch, layout_, context_rank);
-  for (const int32_t token : shard.tokens)
-    Require(0 <= token && token < config_.vocab_size,
-            "token id {} in the data is not in the model's vocabulary of {}; was the text tokenized for "
-            "another model?",
-            token, config_.vocab_size);
-  for (const int32_t target : shard.targets)
-    Require(target == kIgnoreTarget || (0 <= target && target < config_.vocab_size),
-            "target {} in the data is not in the model's vocabulary of {} (nor {}, no target)", target,
-            config_.vocab_size, kIgnoreTarget);
-  CopyTo(shard.tokens, tokens_.tensor());
-  CopyTo(shard.targets, targets_.tensor());
-  CopyTo(shard.positions, positions_.tensor());
-  mask_ = MakeMask(options_.mask, batch.documents);
-  return {.tokens = tokens_.tensor(),
-          .targets = targets_.tensor(),
-          .positions = positions_.tensor(),
-          .shards = {.mask = &mask_,
-                     .spans = spans_,
-                     .kv_of = kv_of_,
-                     .scale = static_cast<float>(config_.attention_scale)}};
-}
-
 Tensor Model::Allocate(std::string_view name, DType dtype, int64_t rows, int64_t width) {
   return backend_.arena().Allocate(name, dtype, {rows, width});
 }
 
 template <class F>
-void Model::ForEachLossChunk(F f) {
-  const int64_t rows = layout_.rows_per_rank();
+void Model::ForEachLossChunk(int64_t rows, F f) {
   for (int64_t begin = 0; begin < rows; begin += options_.loss_chunk_rows) {
     Arena::Scope scope(backend_.arena());
     f(begin, std::min(rows, begin + options_.loss_chunk_rows));

@@ -4,6 +4,7 @@
 #include <array>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <thread>
 
 #include "core/file.h"
@@ -91,17 +92,54 @@ void LoadText(Job& job) {
     job.eval_corpus = OpenCorpus(c.eval_data_path, *job.tokenizer, job.model.vocab_size);
 }
 
+// context_parallel_strategy as one name for each layer kind.
+void ResolveStrategies(Job& job) {
+  const std::map<std::string, std::string>& request = job.config.context_parallel_strategy;
+  std::vector<std::string_view> types;
+  for (const LayerKind& kind : job.model.layer_kinds) types.push_back(kind.name);
+  for (const auto& [type, name] : request) {
+    FindStrategy(name);  // names the nearest one
+    Require(ExitCode::kUsage, type.empty() || std::ranges::find(types, type) != types.end(),
+            "context_parallel_strategy: the model has no layers of type '{}', but {}{}", type,
+            fmt::join(types, " and "), Suggestion(type, types));
+  }
+  for (const std::string_view type : types) {
+    const auto all = request.find(""), its = request.find(std::string(type));
+    Require(ExitCode::kUsage, its != request.end() || all != request.end(),
+            "context_parallel_strategy: nothing is said of the model's layers of type {}; give all of {}",
+            type, fmt::join(types, ", "));
+    job.strategies.push_back(its != request.end() ? its->second : all->second);
+  }
+}
+
+// The strategy that the mesh is made for. usp alone needs both axes; the others go over all ranks of a
+// sequence, so ulysses can do with a ring's mesh, but a ring not with that of ulysses.
+std::string MeshStrategy(const std::vector<std::string>& strategies) {
+  const auto usp = std::ranges::find(strategies, "usp");
+  if (usp != strategies.end()) return *usp;
+  const auto ring = std::ranges::find_if(strategies, [](const auto& name) { return name != "ulysses"; });
+  return ring != strategies.end() ? *ring : strategies.front();
+}
+
 void ResolveRanks(Job& job) {
   TrainConfig& c = job.config;
+  ResolveStrategies(job);
   MeshRequest request;
   request.ranks = static_cast<int>(c.ranks);
-  request.strategy = c.context_parallel_strategy;
+  request.strategy = MeshStrategy(job.strategies);
   request.data_parallelism = static_cast<int>(c.data_parallelism);
   request.context_parallelism = static_cast<int>(c.context_parallelism);
   request.ulysses_parallelism = static_cast<int>(c.ulysses_parallelism);
   request.num_attention_heads = static_cast<int>(job.model.num_attention_heads);
-  FindStrategy(c.context_parallel_strategy);  // names the nearest one
   job.mesh = ResolveMesh(request);
+  for (size_t kind = 0; kind < job.strategies.size(); ++kind)
+    Require(
+        ExitCode::kUsage,
+        job.strategies[kind] != "ulysses" || job.mesh.context() <= job.model.num_attention_heads,
+        "context_parallel_strategy ulysses deals num_attention_heads {} of {} layers to the {} ranks of a "
+        "sequence; it works for at most {}",
+        job.model.num_attention_heads, job.model.layer_kinds[kind].name, job.mesh.context(),
+        job.model.num_attention_heads);
   c.data_parallelism = job.mesh.data;
   c.context_parallelism = job.mesh.ring;
   c.ulysses_parallelism = job.mesh.ulysses;
@@ -152,6 +190,13 @@ void ResolveAttention(Job& job) {
         ExitCode::kUsage, size.value == 0 || size.has_effect,
         "{} is {}, which attention_mask={} does not use; leave it out, or set the mask that it belongs to",
         size.key, size.value, c.attention_mask);
+
+  for (const LayerKind& kind : job.model.layer_kinds)
+    Require(
+        ExitCode::kUsage, kind.sliding_window == 0 || row->kind == MaskKind::kCausal,
+        "attention_mask {} does not go with this model, whose {} layers have a causal mask with a sliding "
+        "window of {} of their own; leave it out",
+        c.attention_mask, kind.name, kind.sliding_window);
 
   // One long document is balanced by zigzag, many short ones by stripes (docs/parallel.md, "Layouts").
   if (c.context_parallel_layout == "auto") {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/mesh.h"
 #include "data/corpus.h"
@@ -22,11 +23,12 @@ struct Job {
   std::string model_json;       // the config.json it came from
   std::string model_directory;  // empty for a built-in model, which starts from scratch
   std::unique_ptr<Tokenizer> tokenizer;
-  std::string tokenizer_directory;  // whose tokenizer files a checkpoint gets; empty: none
+  std::string tokenizer_directory;              // whose tokenizer files a checkpoint gets; empty: none
   std::unique_ptr<Corpus> corpus, eval_corpus;  // eval_corpus null: no evaluation
   MeshShape mesh;
   DType dtype = DType::kFloat32;
   MaskSpec mask;
+  std::vector<std::string> strategies;  // of each of the model's layer kinds, in their order
 
   ModelOptions model_options() const;
   Layout MakeLayout() const;

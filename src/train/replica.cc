@@ -13,17 +13,33 @@ const std::set<Activation>& KeptActivations() {
   return kept;
 }
 
+std::vector<std::unique_ptr<AttentionStrategy>> MakeStrategies(const Job& job, Mesh& mesh) {
+  std::vector<std::unique_ptr<AttentionStrategy>> strategies;
+  for (const std::string& name : job.strategies) strategies.push_back(FindStrategy(name).make(mesh));
+  return strategies;
+}
+
+// The strategy of each layer is that of its kind.
+std::vector<AttentionStrategy*> ByLayer(const ModelConfig& config,
+                                        std::span<const std::unique_ptr<AttentionStrategy>> strategies) {
+  std::vector<AttentionStrategy*> layers;
+  for (const int kind : config.layer_kind_of) layers.push_back(strategies[static_cast<size_t>(kind)].get());
+  return layers;
+}
+
 }  // namespace
 
 Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
     : backend_(std::move(backend)),
       mesh_(MakeMesh(job.mesh, world)),
       layout_(job.MakeLayout()),
-      strategy_(FindStrategy(job.config.context_parallel_strategy).make(mesh_)),
+      strategies_(MakeStrategies(job, mesh_)),
       weights_(MakeParamTable(job.model), job.dtype, Optimizer::MomentsOf(job.config), backend_.get()),
       activations_(job.model, layout_.rows_per_rank(), job.dtype, KeptActivations(), backend_->dry()),
-      model_(job.model, job.model_options(), *backend_, *strategy_, layout_, weights_, activations_),
-      context_rank_(mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses) {}
+      model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), weights_,
+             activations_),
+      loader_(job.model, job.model_options(), layout_,
+              mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses) {}
 
 std::map<std::string, int64_t> Replica::MemoryByName() const {
   std::map<std::string, int64_t> bytes;
@@ -32,7 +48,7 @@ std::map<std::string, int64_t> Replica::MemoryByName() const {
   for (const ActivationRow& row : ActivationTable())
     if (activations_.Kept(row.id))
       bytes["activations." + std::string(row.name)] += activations_.num_bytes(row.id);
-  bytes["rotary tables and tokens"] += model_.num_bytes();
+  bytes["rotary tables and tokens"] += loader_.num_bytes();
   return bytes;
 }
 

@@ -5,11 +5,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "comm/mesh.h"
 #include "model/activations.h"
 #include "model/model.h"
+#include "model/sequence.h"
 #include "parallel/strategy.h"
 #include "train/job.h"
 #include "train/weights.h"
@@ -28,10 +30,10 @@ class Replica {
 
   // Of this rank's rows of one sequence, which its context ranks work on together: Σ of token losses, natural
   // log.
-  double Loss(const Batch& batch) { return model_.Loss(batch, context_rank_); }
+  double Loss(const Batch& batch) { return model_.Loss(loader_.Load(batch)); }
   // Also adds the gradients of loss_scale · that sum to the weights' gradients, for this rank's rows alone.
   double LossAndGradients(const Batch& batch, double loss_scale) {
-    return model_.LossAndGradients(batch, context_rank_, loss_scale);
+    return model_.LossAndGradients(loader_.Load(batch), loss_scale);
   }
 
   // Bytes by name, at their highest so far.
@@ -42,11 +44,11 @@ class Replica {
   std::unique_ptr<Backend> backend_;
   Mesh mesh_;
   Layout layout_;
-  std::unique_ptr<AttentionStrategy> strategy_;
+  std::vector<std::unique_ptr<AttentionStrategy>> strategies_;  // by layer kind
   ResidentWeights weights_;
   ResidentActivationStore activations_;
   Model model_;
-  int context_rank_;
+  SequenceLoader loader_;
 };
 
 // Memory by name of one rank of a run, and what it sends in a micro-step's forward and backward pass, found

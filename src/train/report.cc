@@ -1,11 +1,13 @@
 #include "train/report.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <ranges>
+#include <set>
 #include <thread>
 
 namespace longspan {
@@ -47,6 +49,20 @@ int64_t Total(const std::map<std::string, int64_t>& memory) {
   int64_t total = 0;
   for (const auto& [name, bytes] : memory) total += bytes;
   return total;
+}
+
+// "5 of sliding_attention, window 512, by ulysses; 1 of full_attention, by ring".
+std::string LayerKinds(const Job& job) {
+  const ModelConfig& m = job.model;
+  std::string text;
+  for (size_t kind = 0; kind < m.layer_kinds.size(); ++kind) {
+    const LayerKind& k = m.layer_kinds[kind];
+    const auto layers = std::ranges::count(m.layer_kind_of, static_cast<int>(kind));
+    text += fmt::format("{}{} of {}", text.empty() ? "" : "; ", Grouped(layers), k.name);
+    if (k.sliding_window > 0) text += fmt::format(", window {}", Grouped(k.sliding_window));
+    text += fmt::format(", by {}", job.strategies[kind]);
+  }
+  return text;
 }
 
 int NumThreads(const Job& job) {
@@ -94,12 +110,14 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
   line("target", fmt::format("{}, {} × {}", CpuTargetName(), Plural(c.ranks, "rank"),
                              Plural(c.threads_per_rank, "thread")));
   line("mesh", fmt::format("data {} × ring {} × ulysses {}; strategy {}, layout {}, mask {}", job.mesh.data,
-                           job.mesh.ring, job.mesh.ulysses, c.context_parallel_strategy,
+                           job.mesh.ring, job.mesh.ulysses,
+                           fmt::join(std::set(job.strategies.begin(), job.strategies.end()), " and "),
                            c.context_parallel_layout, c.attention_mask));
   line("model", fmt::format("{}: {} parameters; {} of width {}, {} query / {} KV heads of {}, vocabulary {}",
                             c.model_path, Grouped(m.num_parameters()), Plural(m.num_hidden_layers, "layer"),
                             m.hidden_size, m.num_attention_heads, m.num_key_value_heads, m.head_dim,
                             Grouped(m.vocab_size)));
+  if (m.layer_kinds.size() > 1 || m.layer_kinds[0].sliding_window > 0) line("layers", LayerKinds(job));
   line("data", fmt::format("{}: {}, {}", c.data_path, Plural(job.corpus->num_documents(), "document"),
                            Plural(job.corpus->total_tokens(), "token")) +
                    (job.corpus->num_skipped_files() > 0

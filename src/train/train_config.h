@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace longspan {
@@ -40,7 +41,8 @@ struct TrainConfig {
   int64_t ranks = 1, threads_per_rank = 0;  // 0: cores / ranks, at least 1
   int64_t data_parallelism = 1;
   int64_t context_parallelism = 0, ulysses_parallelism = 0;  // 0: the strategy's default; −1: what is left
-  std::string context_parallel_strategy = "ring";
+  // By the model's layer types; one for all of them stands under "".
+  std::map<std::string, std::string> context_parallel_strategy = {{"", "ring"}};
   std::string context_parallel_layout = "auto";  // auto | contiguous | zigzag | striped
   int64_t stripe_length = 64;
 

@@ -91,10 +91,12 @@ TEST(InvariantsOfAProcess, AFailingRankEndsAllWithItsOwnError) {
             FailingWeights weights(resident, world.rank() == 2 ? calls_before : -1);
             ResidentActivationStore activations(config, layout.rows_per_rank(), DType::kFloat32,
                                                 testing::KeptActivations(), false);
-            Model model(config, {.mask = {}, .max_target_length = 53}, *backend, *strategy, layout, weights,
-                        activations);
+            const std::vector<AttentionStrategy*> layers(config.layer_kind_of.size(), strategy.get());
+            const ModelOptions options{.mask = {}, .max_target_length = 53};
+            Model model(config, options, *backend, layers, weights, activations);
+            SequenceLoader loader(config, options, layout, mesh.at.ring * shape.ulysses + mesh.at.ulysses);
             const AbortOnUnwind abort(world);  // while what peers may be reading is still there
-            model.LossAndGradients(batch, mesh.at.ring * shape.ulysses + mesh.at.ulysses, 1);
+            model.LossAndGradients(loader.Load(batch), 1);
             world.Barrier();
             ADD_FAILURE() << "rank " << world.rank() << " went on without rank 2";
           } catch (const PeerFailed&) {

@@ -170,7 +170,7 @@ TEST(InvariantsOfStrategies, RotatedRowsAreOneRanksBitForBit) {
   constexpr int64_t kLength = 200;
   const ModelConfig config = testing::TinyConfig();
   const Batch batch = MakeBatch(kLength, {{0, 61}, {70, 71}, {71, 190}}, config.vocab_size);
-  const OwnedRopeTables tables(config, kLength);
+  const OwnedRopeTables tables(config.layer_kinds[0].rope, config.head_dim, kLength);
   const CounterRandom random(3, "rows");
   const int64_t width = config.num_attention_heads * config.head_dim;
 
@@ -189,8 +189,7 @@ TEST(InvariantsOfStrategies, RotatedRowsAreOneRanksBitForBit) {
         }
       }
       backend->Rope(rows.tensor(), Tensor(positions.data(), DType::kInt64, {layout.rows_per_rank()}),
-                    tables.tables(),
-                    /*inverse=*/false);
+                    tables.tables(kLength), /*inverse=*/false);
       const float* rotated = rows.tensor().data<float>();
       for (const Range& span : layout.spans(rank)) {
         for (int64_t i = span.begin; i < span.end; ++i, rotated += width) {

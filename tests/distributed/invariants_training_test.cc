@@ -54,7 +54,7 @@ class InvariantsOfTraining : public ::testing::Test {
   std::string Train(TrainConfig config, const RanksOfRun& mesh) {
     config.ranks = mesh.ranks;
     config.data_parallelism = mesh.data;
-    config.context_parallel_strategy = mesh.strategy;
+    config.context_parallel_strategy = {{"", mesh.strategy}};
     if (config.run_name.empty()) config.run_name = fmt::format("run{}", num_runs_++);
     return testing::TrainQuietly(config);
   }

@@ -27,10 +27,10 @@ ModelConfig TiedConfig() {
   ModelConfig config = TinyConfig();
   config.tie_word_embeddings = true;
   config.layer_kinds[0].rope = {.kind = RopeConfig::Kind::kLlama3,
-                         .factor = 4,
-                         .low_freq_factor = 1,
-                         .high_freq_factor = 4,
-                         .original_max_position_embeddings = 16};
+                                .factor = 4,
+                                .low_freq_factor = 1,
+                                .high_freq_factor = 4,
+                                .original_max_position_embeddings = 16};
   return config;
 }
 Batch PackedBatch(const ModelConfig& config) {
@@ -85,9 +85,11 @@ Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const std::set<Act
                              .max_target_length = length,
                              .mlp_chunk_rows = 10,
                              .loss_chunk_rows = 7};
-  Model model(config, options, *backend, *strategy, layout, weights, activations);
+  const std::vector<AttentionStrategy*> strategies(config.layer_kind_of.size(), strategy.get());
+  Model model(config, options, *backend, strategies, weights, activations);
+  SequenceLoader loader(config, options, layout, mesh.at.ring * shape.ulysses + mesh.at.ulysses);
   const Comm::Traffic before = world.traffic();
-  model.LossAndGradients(batch, mesh.at.ring * shape.ulysses + mesh.at.ulysses, 0.1);
+  model.LossAndGradients(loader.Load(batch), 0.1);
   Comm::Traffic traffic = world.traffic();
   traffic.bytes_sent -= before.bytes_sent;
   traffic.messages_sent -= before.messages_sent;

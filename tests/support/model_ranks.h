@@ -15,6 +15,7 @@
 #include "comm/mesh.h"
 #include "comm/thread_comm.h"
 #include "model/model.h"
+#include "model/sequence.h"
 #include "parallel/strategy.h"
 #include "train/weights.h"
 
@@ -82,12 +83,14 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
                                .max_target_length = length,
                                .mlp_chunk_rows = 48,
                                .loss_chunk_rows = 32};
-    Model model(config, options, *backend, *strategy, layout, weights, activations);
+    const std::vector<AttentionStrategy*> strategies(config.layer_kind_of.size(), strategy.get());
+    Model model(config, options, *backend, strategies, weights, activations);
+    const int context_rank = mesh.at.ring * shape.ulysses + mesh.at.ulysses;
+    SequenceLoader loader(config, options, layout, context_rank);
 
     const AbortOnUnwind abort(world);
-    const int context_rank = mesh.at.ring * shape.ulysses + mesh.at.ulysses;
     const Buffer logits(DType::kFloat32, {layout.rows_per_rank(), config.vocab_size});
-    model.Logits(batches[0], context_rank, logits.tensor());
+    model.Logits(loader.Load(batches[0]), logits.tensor());
     if (mesh.at.data == 0) {
       const float* row = logits.tensor().data<float>();
       for (const Range& span : layout.spans(context_rank)) {
@@ -100,8 +103,8 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
     double loss = 0, eval_loss = 0;
     for (size_t i = static_cast<size_t>(mesh.at.data); i < batches.size();
          i += static_cast<size_t>(shape.data)) {
-      eval_loss += model.Loss(batches[i], context_rank);
-      loss += model.LossAndGradients(batches[i], context_rank, 1.0 / static_cast<double>(num_targets));
+      eval_loss += model.Loss(loader.Load(batches[i]));
+      loss += model.LossAndGradients(loader.Load(batches[i]), 1.0 / static_cast<double>(num_targets));
     }
     loss = world.SumOverRanks(loss) / static_cast<double>(num_targets);
     eval_loss = world.SumOverRanks(eval_loss) / static_cast<double>(num_targets);

@@ -49,7 +49,8 @@ class LocalAttention final : public AttentionStrategy {
             .query_spans = s.spans[0],
             .key_spans = s.spans[0],
             .kv_of = s.kv_of,
-            .scale = s.scale};
+            .scale = s.scale,
+            .soft_cap = s.soft_cap};
   }
 };
 

@@ -35,6 +35,11 @@ struct Setup {
   int64_t mlp_chunk_rows = 16, loss_chunk_rows = 8;
 };
 
+// `attention` for every layer.
+std::vector<AttentionStrategy*> LayersOf(const ModelConfig& config, AttentionStrategy& attention) {
+  return std::vector<AttentionStrategy*>(config.layer_kind_of.size(), &attention);
+}
+
 // One rank with one model.
 class OneRank {
  public:
@@ -44,30 +49,30 @@ class OneRank {
         layout(LayoutKind::kContiguous, length, 1, 1),
         weights(table_, setup.dtype),
         activations(config_, layout.rows_per_rank(), setup.dtype, setup.kept),
-        model(config_,
-              {.dtype = setup.dtype,
-               .mask = setup.mask,
-               .max_target_length = length,
-               .mlp_chunk_rows = setup.mlp_chunk_rows,
-               .loss_chunk_rows = setup.loss_chunk_rows},
-              *backend, attention, layout, weights, activations) {
+        options_{.dtype = setup.dtype,
+                 .mask = setup.mask,
+                 .max_target_length = length,
+                 .mlp_chunk_rows = setup.mlp_chunk_rows,
+                 .loss_chunk_rows = setup.loss_chunk_rows},
+        loader(config_, options_, layout, /*context_rank=*/0),
+        model(config_, options_, *backend, LayersOf(config_, attention), weights, activations) {
     weights.Initialize(config.initializer_range, /*seed=*/5);
   }
 
   double LossAndGradients(const Batch& batch, double scale) {
-    const double loss = model.LossAndGradients(batch, 0, scale);
+    const double loss = model.LossAndGradients(loader.Load(batch), scale);
     weights.EndPass(/*with_gradients=*/true);
     activations.EndPass();
     return loss;
   }
   double Loss(const Batch& batch) {
-    const double loss = model.Loss(batch, 0);
+    const double loss = model.Loss(loader.Load(batch));
     weights.EndPass(/*with_gradients=*/false);
     return loss;
   }
   std::vector<float> Logits(const Batch& batch) {
     const Buffer logits(DType::kFloat32, {layout.rows_per_rank(), config_.vocab_size});
-    model.Logits(batch, 0, logits.tensor());
+    model.Logits(loader.Load(batch), logits.tensor());
     weights.EndPass(/*with_gradients=*/false);
     const float* data = logits.tensor().data<float>();
     return std::vector<float>(data, data + logits.tensor().num_elements());
@@ -83,6 +88,12 @@ class OneRank {
   LocalAttention attention;
   CheckedWeights weights;
   StagedActivations activations;
+
+ private:
+  const ModelOptions options_;
+
+ public:
+  SequenceLoader loader;
   Model model;
 };
 
@@ -123,10 +134,10 @@ ModelConfig ConfigOf(const Case& c) {
   config.tie_word_embeddings = c.tied;
   if (c.llama3)
     config.layer_kinds[0].rope = {.kind = RopeConfig::Kind::kLlama3,
-                           .factor = 4,
-                           .low_freq_factor = 1,
-                           .high_freq_factor = 4,
-                           .original_max_position_embeddings = 16};
+                                  .factor = 4,
+                                  .low_freq_factor = 1,
+                                  .high_freq_factor = 4,
+                                  .original_max_position_embeddings = 16};
   return config;
 }
 
@@ -319,12 +330,12 @@ TEST(Model, TokensOutsideOfTheVocabularyAreRefused) {
   for (const int32_t bad : {-1, 37, kIgnoreTarget}) {
     Batch batch = PackedBatch(config);
     batch.tokens[20] = bad;
-    EXPECT_THROW(rank.model.Loss(batch, 0), Error) << bad;
+    EXPECT_THROW(rank.loader.Load(batch), Error) << bad;
   }
   for (const int32_t bad : {-1, 37}) {
     Batch batch = PackedBatch(config);
     batch.targets[20] = bad;
-    EXPECT_THROW(rank.model.LossAndGradients(batch, 0, 1), Error) << bad;
+    EXPECT_THROW(rank.loader.Load(batch), Error) << bad;
   }
 }
 
@@ -353,12 +364,11 @@ TEST(Model, ADryRunTakesTheSameMemory) {
       LocalAttention attention;
       const ModelOptions options{
           .dtype = dtype, .mask = {}, .max_target_length = 31, .mlp_chunk_rows = 16, .loss_chunk_rows = 8};
-      Model model(config, options, *dry, attention, rank.layout, weights, activations);
-      model.LossAndGradients(PackedBatch(config), 0, 1.0);
+      Model model(config, options, *dry, LayersOf(config, attention), weights, activations);
+      model.LossAndGradients(rank.loader.Load(PackedBatch(config)), 1.0);
       EXPECT_EQ(dry->arena().peak_bytes(), rank.backend->arena().peak_bytes());
       EXPECT_EQ(dry->arena().peak_by_name(), rank.backend->arena().peak_by_name());
       EXPECT_EQ(dry->matmul_flops(), rank.backend->matmul_flops());
-      EXPECT_EQ(model.num_bytes(), rank.model.num_bytes());
     }
   }
 }

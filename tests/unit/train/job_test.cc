@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "support/expect_error.h"
+#include "support/tiny.h"
 
 namespace longspan {
 namespace {
@@ -44,7 +45,7 @@ class JobTest : public ::testing::Test {
 TEST_F(JobTest, LeavesNoDefaultUnresolved) {
   config_.ranks = 4;
   config_.data_parallelism = 2;
-  config_.context_parallel_strategy = "ulysses";
+  config_.context_parallel_strategy = {{"", "ulysses"}};
   config_.steps = 7;
   const Job job = PrepareJob(config_);
   EXPECT_EQ(job.mesh, (MeshShape{.data = 2, .fsdp = 1, .ring = 1, .ulysses = 2}));
@@ -53,6 +54,57 @@ TEST_F(JobTest, LeavesNoDefaultUnresolved) {
   EXPECT_EQ(job.config.learning_rate_schedule_steps, 7);
   EXPECT_GE(job.config.threads_per_rank, 1);
   EXPECT_EQ(job.config.ulysses_parallelism, 2);
+}
+
+// A model of two kinds of layers, and a text.
+Job PrepareMixed(const TrainConfig& config) {
+  ModelConfig model = testing::TinyConfig();
+  model.layer_kinds = {{.name = "sliding_attention", .sliding_window = 8, .rope = {}}, LayerKind()};
+  model.layer_kind_of = {0, 1};
+  return PrepareJob(config, model, OpenCorpus(config.data_path, *MakeByteTokenizer(), 256));
+}
+
+TEST_F(JobTest, EachLayerTypeMayHaveAStrategy) {
+  config_.ranks = 4;
+  const auto prepare = [&](std::map<std::string, std::string> strategy) {
+    config_.context_parallel_strategy = std::move(strategy);
+    return PrepareMixed(config_);
+  };
+  const Job mixed = prepare({{"full_attention", "ring"}, {"sliding_attention", "ulysses"}});
+  EXPECT_EQ(mixed.strategies, (std::vector<std::string>{"ulysses", "ring"}));
+  EXPECT_EQ(mixed.mesh, (MeshShape{.ring = 4}));
+  EXPECT_EQ(prepare({{"full_attention", "all_gather"}, {"sliding_attention", "usp"}}).mesh,
+            (MeshShape{.ring = 2, .ulysses = 2}));
+  EXPECT_EQ(prepare({{"full_attention", "ulysses"}, {"sliding_attention", "ulysses"}}).mesh,
+            (MeshShape{.ulysses = 4}));
+  EXPECT_EQ(prepare({{"", "ring"}}).strategies, (std::vector<std::string>{"ring", "ring"}));
+
+  ExpectError(
+      {"no layers of type 'sliding'", "sliding_attention and full_attention"},
+      [&] {
+        prepare({{"full_attention", "ring"}, {"sliding", "ulysses"}});
+      },
+      ExitCode::kUsage);
+  ExpectError(
+      {"nothing is said of the model's layers of type sliding_attention"},
+      [&] {
+        prepare({{"full_attention", "ring"}});
+      },
+      ExitCode::kUsage);
+  config_.ranks = 9;  // of 8 heads
+  ExpectError(
+      {"num_attention_heads 8", "sliding_attention", "9 ranks", "at most 8"},
+      [&] {
+        prepare({{"full_attention", "ring"}, {"sliding_attention", "ulysses"}});
+      },
+      ExitCode::kUsage);
+}
+
+TEST_F(JobTest, AMaskOfTheRunDoesNotGoWithWindowsOfTheModel) {
+  config_.attention_mask = "prefix";
+  ExpectError(
+      {"attention_mask prefix", "sliding_attention", "sliding window of 8"}, [&] { PrepareMixed(config_); },
+      ExitCode::kUsage);
 }
 
 TEST_F(JobTest, TheLayoutFollowsTheDocuments) {
