@@ -1,6 +1,6 @@
 // bf16 attention on Intel AMX. The target's vectors and tiles come first.
 // clang-format off
-#include "backend/cpu/attention_vector_avx512.h"
+#include "backend/cpu/vector_avx512.h"
 #include "backend/cpu/tile_amx.h"
 #include "backend/cpu/attention_amx_forward_impl.h"
 #include "backend/cpu/attention_amx_backward_impl.h"

@@ -1,6 +1,6 @@
 // bf16 attention by vdpbf16ps. The target's vectors come first.
 // clang-format off
-#include "backend/cpu/attention_vector_avx512.h"
+#include "backend/cpu/vector_avx512.h"
 #include "backend/cpu/attention_pairs_forward_impl.h"
 #include "backend/cpu/attention_pairs_backward_impl.h"
 #include "backend/cpu/attention_impl.h"

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "backend/cpu/attention_kernels.h"
+#include "backend/cpu/transpose_impl.h"
 
 namespace longspan::cpu {
 namespace {
@@ -96,16 +97,6 @@ LONGSPAN_INLINE Vec LoadFrom(const void* data, int64_t i) {
   }
 }
 
-template <bool kBf16>
-LONGSPAN_INLINE float ScalarFrom(const void* data, int64_t i) {
-  if constexpr (kBf16) {
-    const uint32_t bits = static_cast<const uint16_t*>(data)[i];
-    return __builtin_bit_cast(float, bits << 16);
-  } else {
-    return static_cast<const float*>(data)[i];
-  }
-}
-
 // to[i … i + n) ← x's first n lanes, n ≤ kLanes.
 LONGSPAN_INLINE void StoreTo(void* to, bool is_bf16, int64_t i, Vec x, int64_t n) {
   float lanes[kLanes];
@@ -168,67 +159,20 @@ LONGSPAN_INLINE uint64_t PackKeyRows(const ConstRows& x, const KeyPanel& keys, i
   return not_finite;
 }
 
-typedef float Quad __attribute__((vector_size(16)));
-
 template <bool kBf16>
-LONGSPAN_INLINE Quad LoadQuad(const void* data, int64_t i) {
-  Quad x;
-  if constexpr (kBf16) {
-    typedef uint16_t Halves __attribute__((vector_size(8)));
-    typedef uint32_t Bits __attribute__((vector_size(16)));
-    Halves halves;
-    __builtin_memcpy(&halves, static_cast<const uint16_t*>(data) + i, sizeof(halves));
-    const Bits bits = __builtin_convertvector(halves, Bits) << 16;
-    __builtin_memcpy(&x, &bits, sizeof(x));
-  } else {
-    __builtin_memcpy(&x, static_cast<const float*>(data) + i, sizeof(x));
-  }
-  return x;
-}
-
-LONGSPAN_INLINE void StoreQuad(float* to, Quad x) { __builtin_memcpy(to, &x, sizeof(x)); }
-
-// Four rows of x, x_stride apart, become four columns of `to`, whose rows are 64 apart.
-template <bool kBf16>
-LONGSPAN_INLINE void TransposeQuad(const void* x, int64_t begin, int64_t x_stride, float* to) {
-  const Quad a = LoadQuad<kBf16>(x, begin), b = LoadQuad<kBf16>(x, begin + x_stride);
-  const Quad c = LoadQuad<kBf16>(x, begin + 2 * x_stride), d = LoadQuad<kBf16>(x, begin + 3 * x_stride);
-  const Quad ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
-             ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  const Quad cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
-             cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  StoreQuad(to, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
-  StoreQuad(to + kPanelKeys, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
-  StoreQuad(to + 2 * kPanelKeys, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
-  StoreQuad(to + 3 * kPanelKeys, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
-}
-
-template <bool kBf16>
-void Transpose(const ConstRows& x, const KeyPanel& keys, int64_t width, float* transposed) {
-  constexpr int64_t kBlock = 16;  // of columns: a cache line of each of 64 rows
-  const int64_t first = keys.row * x.stride;
-  for (int64_t begin = 0; begin < width; begin += kBlock) {
-    const int64_t end = Least(begin + kBlock, width);
-    const int64_t whole_keys = keys.count / 4 * 4, whole_end = begin + (end - begin) / 4 * 4;
-    for (int64_t j = 0; j < whole_keys; j += 4)
-      for (int64_t d = begin; d < whole_end; d += 4)
-        TransposeQuad<kBf16>(x.data, first + j * x.stride + d, x.stride, transposed + d * kPanelKeys + j);
-    for (int64_t d = begin; d < end; ++d) {
-      float* row = transposed + d * kPanelKeys;
-      for (int64_t j = d < whole_end ? whole_keys : 0; j < keys.count; ++j)
-        row[j] = ScalarFrom<kBf16>(x.data, first + j * x.stride + d);
-      for (int64_t j = keys.count; j < kPanelKeys; ++j) row[j] = 0;
-    }
-  }
+void TransposeKeys(const ConstRows& x, const KeyPanel& keys, int64_t width, float* transposed) {
+  Transpose<kBf16>(x.data, keys.row * x.stride, x.stride, keys.count, width, transposed, kPanelKeys);
+  for (int64_t d = 0; d < width && keys.count < kPanelKeys; ++d)
+    for (int64_t j = keys.count; j < kPanelKeys; ++j) transposed[d * kPanelKeys + j] = 0;
 }
 
 // [width][64]: the panel's keys, then zeros.
 LONGSPAN_INLINE void PackTransposed(const ConstRows& x, const KeyPanel& keys, int64_t width,
                                     float* transposed) {
   if (x.is_bf16) {
-    Transpose<true>(x, keys, width, transposed);
+    TransposeKeys<true>(x, keys, width, transposed);
   } else {
-    Transpose<false>(x, keys, width, transposed);
+    TransposeKeys<false>(x, keys, width, transposed);
   }
 }
 

@@ -19,24 +19,6 @@ dnnl::memory::data_type TypeOf(DType dtype) {
   return dtype == DType::kFloat32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// The operands of a product whose bf16 ones have been given room as f32, one after another in the workspace.
-struct Widened {
-  MatmulArgs args;        // all f32
-  int64_t operand_bytes;  // of the room at the workspace's start
-};
-
-Widened Widen(const MatmulArgs& args, const Tensor& workspace) {
-  Widened result{args, 0};
-  for (Tensor MatmulArgs::*operand : {&MatmulArgs::a, &MatmulArgs::b, &MatmulArgs::c}) {
-    Tensor& x = result.args.*operand;
-    if (x.dtype() == DType::kFloat32) continue;
-    char* room = workspace.IsNull() ? nullptr : static_cast<char*>(workspace.raw()) + result.operand_bytes;
-    x = Tensor(room, DType::kFloat32, x.shape());
-    result.operand_bytes += RoundUp64(x.num_bytes());
-  }
-  return result;
-}
-
 }  // namespace
 
 // One oneDNN primitive per shape. Its scratchpad is ours, so that a step's memory is all in the arena.
@@ -170,10 +152,6 @@ MatrixProducts::MatrixProducts(CpuTarget target, int num_threads)
 
 MatrixProducts::~MatrixProducts() = default;
 
-bool MatrixProducts::NeedsWidening(const MatmulArgs& args) const {
-  return target_ == CpuTarget::kAvx2 && args.a.dtype() == DType::kBFloat16;
-}
-
 shapes::MatmulSizes MatrixProducts::Check(const MatmulArgs& args) {
   const shapes::MatmulSizes sizes = shapes::CheckMatmul(args);
   CHECK(args.packed_b.IsNull() || args.packed_b.num_bytes() == PackedBytes(args.b));
@@ -182,6 +160,10 @@ shapes::MatmulSizes MatrixProducts::Check(const MatmulArgs& args) {
 
 bool MatrixProducts::IsOnTiles(DType dtype) const {
   return (target_ == CpuTarget::kAmx || target_ == CpuTarget::kAmxModel) && dtype == DType::kBFloat16;
+}
+
+bool MatrixProducts::IsInVectors(DType dtype) const {
+  return (target_ == CpuTarget::kAvx2 || target_ == CpuTarget::kAvx512) && dtype == DType::kBFloat16;
 }
 
 // oneDNN gains 1 to 14 % from a packed b where bf16 is the CPU's own (docs/performance.md).
@@ -217,31 +199,24 @@ int64_t MatrixProducts::Workspace(const MatmulArgs& args) {
   if (m == 0 || n == 0 || k == 0) return 0;
   if (target_ == CpuTarget::kScalar) return PlainMatmulWorkspace(args);
   if (IsOnTiles(args.a.dtype())) return TileMatmulWorkspace(args, num_threads_);
+  if (IsInVectors(args.a.dtype())) return VectorMatmulWorkspace(target_, args, num_threads_);
   if (PacksFirst(args))
     return one_dnn_->PackedBytes(args.b, args.transpose_b) + one_dnn_->Scratchpad(args, true);
-  if (!NeedsWidening(args)) return one_dnn_->Scratchpad(args, !args.packed_b.IsNull());
-  const Widened wide = Widen(args, Tensor());
-  return wide.operand_bytes + one_dnn_->Scratchpad(wide.args, false);
+  return one_dnn_->Scratchpad(args, !args.packed_b.IsNull());
 }
 
 void MatrixProducts::Run(const MatmulArgs& args, Tensor workspace) {
   const auto [m, n, k] = Check(args);
-  const Threads threads{KernelsFor(target_), num_threads_};
   if (m == 0 || n == 0) return;
   if (k == 0) {
-    if (!args.accumulate) Zero(threads, args.c);
+    if (!args.accumulate) Zero({KernelsFor(target_), num_threads_}, args.c);
     return;
   }
   if (target_ == CpuTarget::kScalar) return PlainMatmul(num_threads_, args, workspace);
   if (IsOnTiles(args.a.dtype())) return TileMatmul(target_, num_threads_, args, workspace);
+  if (IsInVectors(args.a.dtype())) return VectorMatmul(target_, num_threads_, args, workspace);
   char* const scratch = static_cast<char*>(workspace.raw());
-  if (NeedsWidening(args)) {
-    const Widened wide = Widen(args, workspace);
-    Cast(threads, args.a, wide.args.a);
-    Cast(threads, args.b, wide.args.b);
-    one_dnn_->Run(wide.args, nullptr, scratch + wide.operand_bytes);
-    if (args.c.dtype() == DType::kBFloat16) Cast(threads, wide.args.c, args.c);
-  } else if (PacksFirst(args)) {
+  if (PacksFirst(args)) {
     one_dnn_->PackB(args.b, args.transpose_b, scratch);
     one_dnn_->Run(args, scratch, scratch + one_dnn_->PackedBytes(args.b, args.transpose_b));
   } else if (!args.packed_b.IsNull()) {  // the form for transposed b comes first

@@ -1,5 +1,5 @@
-// Matrix products of the CPU backend: our own of bf16 on CPUs with tiles, else oneDNN, or plain loops on the
-// scalar target.
+// Matrix products of the CPU backend: our own of bf16 on CPUs with tiles or without any products of bf16,
+// else oneDNN, or plain loops on the scalar target.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,8 @@ class MatrixProducts {
 
  private:
   class OneDnn;
-  // On target avx2, which has no bf16 products: through f32 copies of the operands.
-  bool NeedsWidening(const MatmulArgs& args) const;
   bool IsOnTiles(DType dtype) const;
+  bool IsInVectors(DType dtype) const;
   // Whether oneDNN should be given b packed, and whether it is worth it to pack b for this product alone.
   bool GainsFromPacking(DType dtype) const;
   bool PacksFirst(const MatmulArgs& args) const;
@@ -47,6 +46,10 @@ int64_t TileMatmulWorkspace(const MatmulArgs& args, int num_threads);
 void TileMatmul(CpuTarget target, int num_threads, const MatmulArgs& args, Tensor workspace);
 int64_t TilePackedBytes(const Tensor& matrix);
 void TilePack(CpuTarget target, int num_threads, const Tensor& matrix, Tensor packed);
+
+// matmul_vectors.cc: bf16, on targets with vectors of f32 alone.
+int64_t VectorMatmulWorkspace(CpuTarget target, const MatmulArgs& args, int num_threads);
+void VectorMatmul(CpuTarget target, int num_threads, const MatmulArgs& args, Tensor workspace);
 
 // matmul_plain.cc
 int64_t PlainMatmulWorkspace(const MatmulArgs& args);

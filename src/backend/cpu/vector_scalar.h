@@ -24,6 +24,11 @@ LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
   const BitsVec bits = {p[0], p[1], p[2], p[3]};
   return reinterpret_cast<Vec>(bits << 16);
 }
+// Lanes taken as pairs of bf16: the lower or upper one of each.
+LONGSPAN_INLINE Vec LowerBf16(Vec x) { return reinterpret_cast<Vec>(reinterpret_cast<BitsVec>(x) << 16); }
+LONGSPAN_INLINE Vec UpperBf16(Vec x) {
+  return reinterpret_cast<Vec>(reinterpret_cast<BitsVec>(x) & 0xffff0000u);
+}
 // Rounds to nearest even; NaN stays NaN.
 LONGSPAN_INLINE void StoreBf16(uint16_t* p, Vec x) {
   for (int i = 0; i < kLanes; ++i) {
@@ -58,6 +63,17 @@ LONGSPAN_INLINE Vec Select(uint64_t bits, Vec x, Vec y) {
 // x · 2^n, where z = n + 1.5 · 2^23 and the exponent of the result is in range.
 LONGSPAN_INLINE Vec ScaleByPower(Vec x, Vec z) {
   return reinterpret_cast<Vec>(reinterpret_cast<BitsVec>(x) + (reinterpret_cast<BitsVec>(z) << 23));
+}
+// Lane j of x[i] becomes lane i of x[j].
+LONGSPAN_INLINE void TransposeLanes(Vec (&x)[kLanes]) {
+  const Vec low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
+  const Vec high01 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+  const Vec low23 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+  const Vec high23 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+  x[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  x[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  x[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  x[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Vectors of the attention kernels: AVX2 with FMA, 8 floats, 16 registers.
+// Vectors of the kernels for attention and matrix products: AVX2 with FMA, 8 floats, 16 registers.
 #pragma once
 
 #include <immintrin.h>
@@ -20,6 +20,14 @@ LONGSPAN_INLINE void Store(float* p, Vec x) { _mm256_storeu_ps(p, x); }
 LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+// Lanes taken as pairs of bf16: the lower or upper one of each.
+LONGSPAN_INLINE Vec LowerBf16(Vec x) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x), 16));
+}
+LONGSPAN_INLINE Vec UpperBf16(Vec x) {
+  return _mm256_castsi256_ps(
+      _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(static_cast<int>(0xffff0000))));
 }
 // Rounds to nearest even; NaN stays NaN.
 LONGSPAN_INLINE void StoreBf16(uint16_t* p, Vec x) {
@@ -62,6 +70,29 @@ LONGSPAN_INLINE Vec Select(uint64_t bits, Vec x, Vec y) {
 LONGSPAN_INLINE Vec ScaleByPower(Vec x, Vec z) {
   return _mm256_castsi256_ps(
       _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_castps_si256(z), 23)));
+}
+// Lane j of x[i] becomes lane i of x[j].
+LONGSPAN_INLINE void TransposeLanes(Vec (&x)[kLanes]) {
+  Vec t[kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; i += 2) {
+    t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; i += 4) {
+    x[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    x[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    x[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    x[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
+    t[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kLanes; ++i) x[i] = t[i];
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-// Vectors of the attention kernels: AVX-512, 16 floats, 32 registers.
+// Vectors of the kernels for attention and matrix products: AVX-512, 16 floats, 32 registers.
 #pragma once
 
 #include <cstdint>
 
 #include "backend/cpu/avx512.h"
 #include "backend/cpu/inline.h"
+#include "backend/cpu/words_avx512.h"
 
 namespace longspan::cpu {
 namespace {
@@ -19,6 +20,14 @@ LONGSPAN_INLINE void Store(float* p, Vec x) { _mm512_storeu_ps(p, x); }
 LONGSPAN_INLINE Vec LoadBf16(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+// Lanes taken as pairs of bf16: the lower or upper one of each.
+LONGSPAN_INLINE Vec LowerBf16(Vec x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(x), 16));
+}
+LONGSPAN_INLINE Vec UpperBf16(Vec x) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(static_cast<int>(0xffff0000))));
 }
 // Rounds to nearest even; NaN stays NaN.
 LONGSPAN_INLINE void StoreBf16(uint16_t* p, Vec x) {
@@ -48,6 +57,15 @@ LONGSPAN_INLINE Vec Select(uint64_t bits, Vec x, Vec y) {
 LONGSPAN_INLINE Vec ScaleByPower(Vec x, Vec z) {
   return _mm512_castsi512_ps(
       _mm512_add_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(_mm512_castps_si512(z), 23)));
+}
+// Lane j of x[i] becomes lane i of x[j].
+LONGSPAN_INLINE void TransposeLanes(Vec (&x)[kLanes]) {
+  Words words[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) words[i] = _mm512_castps_si512(x[i]);
+  TransposeWords(words);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) x[i] = _mm512_castsi512_ps(words[i]);
 }
 
 }  // namespace

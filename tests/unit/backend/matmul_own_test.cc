@@ -1,20 +1,24 @@
-// Products on tiles, beyond what matmul_test.cc asks of every target: shapes that are cut into several
-// strips, blocks and shares, and that no way of cutting, storing or packing them changes a bit.
+// Our own products of bf16, on tiles and in vectors, beyond what matmul_test.cc asks of every target: shapes
+// that are cut into several strips, blocks and shares, and that no way of cutting, storing or packing them
+// changes a bit.
 #include "reference/pointwise.h"
 #include "unit/backend/backend_testing.h"
 
 namespace longspan::test {
 namespace {
 
-constexpr CpuTarget kTarget = CpuTarget::kAmxModel;
-
-class MatmulTilesTest : public ::testing::Test {
+class OwnMatmulTest : public ::testing::TestWithParam<CpuTarget> {
  protected:
   void SetUp() override {
-    if (!cpu::Runs(cpu::DetectCpu(), kTarget)) GTEST_SKIP() << "the model of tiles needs AVX-512";
+    if (!cpu::Runs(cpu::DetectCpu(), target())) GTEST_SKIP() << "not on this CPU";
   }
+  CpuTarget target() const { return GetParam(); }
+  bool is_on_tiles() const { return target() == CpuTarget::kAmxModel; }
   std::mt19937_64 random_{7};
 };
+INSTANTIATE_TEST_SUITE_P(Targets, OwnMatmulTest,
+                         ::testing::Values(CpuTarget::kAvx2, CpuTarget::kAvx512, CpuTarget::kAmxModel),
+                         [](const auto& target) { return std::string(cpu::Name(target.param)); });
 
 struct Problem {
   int64_t m, n, k;
@@ -63,17 +67,18 @@ std::vector<double> Product(CpuTarget target, const Problem& p, const Form& form
 
 constexpr DType kOutputs[] = {DType::kFloat32, DType::kBFloat16};
 
-// Strips, blocks of columns and blocks of k by the limits in matmul_tiles.cc; whole and broken units; rows of
-// whole pairs of cache lines (n a multiple of 64), of whole lines, and others.
-TEST_F(MatmulTilesTest, NothingButTheOperandsMatters) {
+// Strips, blocks of C and blocks of k by the limits in matmul_tiles.cc and matmul_vectors.cc; whole and
+// broken units; rows of whole pairs of cache lines (n a multiple of 64), of whole lines, and others.
+TEST_P(OwnMatmulTest, NothingButTheOperandsMatters) {
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{34, 1030, 1050},
                                 {260, 72, 1030},
+                                {1030, 40, 300},
                                 {400, 130, 520},
                                 {70, 192, 513},
                                 {96, 96, 64},
                                 {33, 127, 30}}) {
     const Problem p = RandomProblem(random_, m, n, k);
-    const std::vector<double> want = Product(kTarget, p, {});
+    const std::vector<double> want = Product(target(), p, {});
     for (int64_t i = 0; i < m * n; i += 1 + i % 7) {  // a sample
       double sum = 0, magnitude = 0;
       for (int64_t l = 0; l < k; ++l) {
@@ -86,7 +91,13 @@ TEST_F(MatmulTilesTest, NothingButTheOperandsMatters) {
     std::vector<double> rounded = want, plus_one = want;
     for (double& x : rounded) x = Rounded(x, DType::kBFloat16);
     for (double& x : plus_one) x = Rounded(x + 1, DType::kFloat32);
-    for (int bits = 0; bits < 8; ++bits) {
+    const std::vector<double> accumulated = Product(target(), p, {.accumulate = true});
+    if (is_on_tiles()) {
+      ASSERT_EQ(accumulated, plus_one);
+    } else {  // each block of k is added to c
+      for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(accumulated[i], plus_one[i], 2e-5);
+    }
+    for (int bits = 0; bits < (is_on_tiles() ? 8 : 4); ++bits) {  // no other packs
       for (const int threads : {1, 2 + bits / 2 % 2}) {
         Form form{.transpose_a = (bits & 1) != 0,
                   .transpose_b = (bits & 2) != 0,
@@ -95,24 +106,24 @@ TEST_F(MatmulTilesTest, NothingButTheOperandsMatters) {
         SCOPED_TRACE(
             fmt::format("m {} n {} k {}{}{}{}, {} threads", m, n, k, form.transpose_a ? ", a transposed" : "",
                         form.transpose_b ? ", b transposed" : "", form.is_packed ? ", packed" : "", threads));
-        ASSERT_EQ(Product(kTarget, p, form), want);
+        ASSERT_EQ(Product(target(), p, form), want);
         if (bits % 3 != threads % 3) continue;  // some of the forms are enough for the rest
         form.accumulate = true;
-        ASSERT_EQ(Product(kTarget, p, form), plus_one);
+        ASSERT_EQ(Product(target(), p, form), accumulated);
         form.accumulate = false;
         form.out = DType::kBFloat16;
-        ASSERT_EQ(Product(kTarget, p, form), rounded);
+        ASSERT_EQ(Product(target(), p, form), rounded);
       }
     }
   }
 }
 
-TEST_F(MatmulTilesTest, RowsOffTheCacheLines) {
+TEST_P(OwnMatmulTest, RowsOffTheCacheLines) {
   const Problem p = RandomProblem(random_, 70, 192, 40);
-  const auto backend = cpu::MakeCpuBackend(kTarget, 1);
+  const auto backend = cpu::MakeCpuBackend(target(), 1);
   Guarded a(DType::kBFloat16, {70, 40}, p.a), b(DType::kBFloat16, {40, 192}, p.b);
   for (const DType out : kOutputs) {
-    const std::vector<double> want = Product(kTarget, p, {.out = out});
+    const std::vector<double> want = Product(target(), p, {.out = out});
     for (const int64_t shift : {2, 32, 64}) {  // numbers
       Guarded memory(out, {70 * 192 + shift});
       const Tensor c = memory.tensor().Rows(shift, 70 * 192 + shift).Reshape({70, 192});
@@ -125,7 +136,7 @@ TEST_F(MatmulTilesTest, RowsOffTheCacheLines) {
 }
 
 // A sum over a quarter of a million numbers is as exact as a short one.
-TEST_F(MatmulTilesTest, LongSums) {
+TEST_P(OwnMatmulTest, LongSums) {
   constexpr int64_t kLong = int64_t{1} << 18;
   const Problem p = RandomProblem(random_, 1, 1, kLong);
   double sum = 0, magnitude = 0;
@@ -133,11 +144,11 @@ TEST_F(MatmulTilesTest, LongSums) {
     sum += p.a[i] * p.b[i];
     magnitude += std::abs(p.a[i] * p.b[i]);
   }
-  EXPECT_NEAR(Product(kTarget, p, {})[0], sum, 2e-7 * magnitude);
+  EXPECT_NEAR(Product(target(), p, {})[0], sum, 2e-7 * magnitude);
 }
 
 // Padding meets nothing: what is not finite stays in its own row or column, and stays what it is.
-TEST_F(MatmulTilesTest, InfinitiesAndNanStayInTheirRows) {
+TEST_P(OwnMatmulTest, InfinitiesAndNanStayInTheirRows) {
   constexpr int64_t kM = 40, kN = 70, kK = 50;
   Problem p = RandomProblem(random_, kM, kN, kK);
   p.a[35 * kK + 49] = std::numeric_limits<double>::quiet_NaN();
@@ -145,7 +156,7 @@ TEST_F(MatmulTilesTest, InfinitiesAndNanStayInTheirRows) {
   for (double& x : p.a)
     if (x == 0) x = 1;
   for (const DType out : kOutputs) {
-    const std::vector<double> c = Product(kTarget, p, {.out = out});
+    const std::vector<double> c = Product(target(), p, {.out = out});
     for (int64_t i = 0; i < kM; ++i) {
       for (int64_t j = 0; j < kN; ++j) {
         const double x = c[static_cast<size_t>(i * kN + j)];
@@ -156,19 +167,21 @@ TEST_F(MatmulTilesTest, InfinitiesAndNanStayInTheirRows) {
   }
 }
 
-TEST_F(MatmulTilesTest, TheModelEqualsTheHardware) {
+TEST(OwnMatmulOnTilesTest, TheModelEqualsTheHardware) {
   if (!cpu::Runs(cpu::DetectCpu(), CpuTarget::kAmx)) GTEST_SKIP() << "this CPU has no AMX";
+  std::mt19937_64 random(7);
   for (const auto& [m, n, k] :
        {std::array<int64_t, 3>{34, 1030, 1050}, {260, 72, 1030}, {400, 130, 520}, {33, 127, 30}}) {
-    const Problem p = RandomProblem(random_, m, n, k);
+    const Problem p = RandomProblem(random, m, n, k);
     for (const DType out : kOutputs) {
       for (const bool is_packed : {false, true}) {
         const Form form{.transpose_b = true, .is_packed = is_packed, .out = out, .threads = 2};
-        EXPECT_EQ(Product(CpuTarget::kAmx, p, form), Product(kTarget, p, form));
+        EXPECT_EQ(Product(CpuTarget::kAmx, p, form), Product(CpuTarget::kAmxModel, p, form));
       }
     }
     const Form weight_gradient{.transpose_a = true, .accumulate = true, .threads = 2};
-    EXPECT_EQ(Product(CpuTarget::kAmx, p, weight_gradient), Product(kTarget, p, weight_gradient));
+    EXPECT_EQ(Product(CpuTarget::kAmx, p, weight_gradient),
+              Product(CpuTarget::kAmxModel, p, weight_gradient));
   }
 }
 
