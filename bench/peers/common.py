@@ -15,6 +15,8 @@ def bench(program, subject, **settings):
     """One `longspan bench` in a process of its own: its JSON."""
     words = [f"{key}={value}" for key, value in settings.items()]
     command = [str(program), "bench", subject, *words, "--format", "json"]
+    if not pathlib.Path(program).exists():
+        raise SystemExit(f"{program} is not there; build it first: cmake --preset release && cmake --build --preset release")
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{result.stdout}{result.stderr}")

@@ -160,13 +160,14 @@ void RunAttention(const Settings& settings, Report& report) {
   std::vector<int64_t> widths(std::begin(kWidths), std::end(kWidths));
   if (settings.max_target_length) lengths = {*settings.max_target_length};
   if (settings.head_dim) widths = {*settings.head_dim};
-  const std::vector<DType> dtypes = settings.DTypes({DType::kBFloat16, DType::kFloat32});
+  const bool timed = settings.Wants("forward") || settings.Wants("backward");
+  const std::vector<DType> dtypes = timed ? settings.DTypes({DType::kBFloat16, DType::kFloat32})
+                                          : std::vector<DType>{DType::kBFloat16};  // accuracy is of bf16
   const std::vector<int> threads = settings.Threads();
   SizesFor(settings, lengths[0], widths[0]);  // refuses heads that do not fit before anything is measured
 
   report.Peaks(dtypes, threads);
   Backends backends;
-  const bool timed = settings.Wants("forward") || settings.Wants("backward");
   for (const DType dtype : dtypes) {
     for (const int64_t length : timed ? lengths : std::vector<int64_t>()) {
       std::vector<int> measured_threads;

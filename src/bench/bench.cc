@@ -50,7 +50,10 @@ std::string Help() {
       "Measures this machine's peak, then each case: the median of some runs, GFLOP/s of useful work, and "
       "the\n"
       "fraction of what the CPU's best unit does in registers alone, measured around the runs.\n"
-      "LONGSPAN_CPU_TARGET=NAME in the environment forces a CPU target.\n";
+      "LONGSPAN_CPU_TARGET=NAME in the environment forces a CPU target.\n"
+      "\n"
+      "JSON is one object at the end: peak_gflops and unit, units (each unit's peak), cases (name, pass,\n"
+      "sizes, threads, gflops, fraction_of_peak, seconds, ...), accuracy, medians.\n";
   for (const Subject& subject : kSubjects) {
     text += fmt::format("\n{}: {}\n", subject.name, subject.summary);
     for (const Key& key : subject.keys())

@@ -36,18 +36,21 @@ void Report::Peaks(const std::vector<DType>& dtypes, const std::vector<int>& thr
   for (const UnitPeak& unit : units_)
     PrintLine("  {:<9} {:<22} {:>4} thread{} {:>9.1f} {:>9.1f}", Name(unit.dtype), unit.unit, unit.threads,
               unit.threads == 1 ? " " : "s", unit.flops_per_second / 1e9, unit.random_flops_per_second / 1e9);
-  PrintLine("\n{:<14} {:<15} {:<9} {:<26} {:>7} {:>9} {:>8} {:>10}   min … max", "case", "pass", "dtype",
-            "shape", "threads", "GFLOP/s", "of peak", "median s");
 }
 
 void Report::Add(const Case& row) {
+  if (!json_ && cases_.empty())
+    PrintLine("\n{:<14} {:<15} {:<9} {:<26} {:>7} {:>9} {:>8} {:>10}   min … max", "case", "pass", "dtype",
+              "shape", "threads", "GFLOP/s", "of peak", "median s");
   cases_.push_back(row);
   if (json_) return;
   const Measured& m = row.measured;
   std::string figures;
   for (const Figure& figure : row.figures)
     if (figure.format)
-      figures += (figures.empty() ? "   " : ", ") + fmt::format(fmt::runtime(figure.format), figure.value);
+      figures += (figures.empty() ? "   " : ", ") +
+                 std::visit([&](auto value) { return fmt::format(fmt::runtime(figure.format), value); },
+                            figure.value);
   PrintLine("{:<14} {:<15} {:<9} {:<26} {:>7} {:>9.1f} {:>8.3f} {:>10.5f}   {:.5f} … {:.5f}{}", row.name,
             row.pass, Name(row.dtype), row.shape, row.threads, row.flops / m.seconds / 1e9,
             row.FractionOfPeak(), m.seconds, m.seconds_min, m.seconds_max, figures);
@@ -115,7 +118,8 @@ void Report::PrintJson(const std::vector<PassMedian>& medians) const {
                   {"seconds", m.seconds},
                   {"seconds_min", m.seconds_min},
                   {"seconds_max", m.seconds_max}};
-    for (const Figure& figure : row.figures) entry[figure.key] = figure.value;
+    for (const Figure& figure : row.figures)
+      std::visit([&](auto value) { entry[figure.key] = value; }, figure.value);
     json["cases"].push_back(entry);
   }
   for (const auto& [c, accuracy] : accuracies_) {

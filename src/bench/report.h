@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bench/accuracy.h"
@@ -13,7 +14,7 @@ namespace longspan::bench {
 
 struct Figure {
   std::string key;  // in JSON
-  double value;
+  std::variant<double, int64_t> value;
   const char* format;  // at the end of the table's row, "{:.3f} × causal's time a pair"; null: in JSON alone
 };
 
@@ -37,7 +38,7 @@ class Report {
   // Measures and says what each unit of this CPU does; the object's peak is that of the first of `dtypes` on
   // the last of `threads`. Once, before the first case.
   void Peaks(const std::vector<DType>& dtypes, const std::vector<int>& threads);
-  void Add(const Case& row);
+  void Add(const Case& row);  // the first one below a heading
   void Add(const AccuracyCase& accuracy_case, const Accuracy& accuracy);
   // After the last case. `medians`: also the median fraction of peak of the cases of each pass, dtype and
   // number of threads.

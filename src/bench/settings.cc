@@ -75,6 +75,10 @@ Settings ParseSettings(std::string_view subject, std::span<const Key> keys,
       SetFormat(settings, ++i < arguments.size() ? arguments[i] : std::string());
       continue;
     }
+    if (constexpr std::string_view kFormat = "--format="; argument.starts_with(kFormat)) {
+      SetFormat(settings, argument.substr(kFormat.size()));
+      continue;
+    }
     const size_t equals = argument.find('=');
     Require(ExitCode::kUsage, equals != std::string::npos && !argument.starts_with("-"),
             "command line: bench takes key=value and --format table|json, got '{}'; `longspan bench --help` "

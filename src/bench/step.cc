@@ -61,8 +61,8 @@ Case StepRow(const StepCase& step, const StepMetrics& metrics, const Measured& s
           .flops = metrics.tflops_per_second * 1e12 * static_cast<double>(step.ranks) * metrics.step_seconds,
           .measured = seconds,
           .figures = {{"tokens_per_second", tokens / seconds.seconds, "{:.0f} tokens/s"},
-                      {"ranks", static_cast<double>(step.ranks), nullptr},
-                      {"layers", static_cast<double>(step.model.num_hidden_layers), nullptr},
+                      {"ranks", step.ranks, nullptr},
+                      {"layers", step.model.num_hidden_layers, nullptr},
                       {"memory_gib_a_rank", static_cast<double>(metrics.memory_peak_bytes) / (1 << 30),
                        "{:.2f} GiB a rank"}}};
 }

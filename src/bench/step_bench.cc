@@ -101,7 +101,7 @@ void RunStrategies(const Settings& settings, Report& report) {
     step.strategy = row.strategy;
     step.ulysses = row.ulysses;
     step.ranks = ranks * row.ranks_factor;
-    step.threads_per_rank = ThreadsPerRank(settings, ranks);
+    step.threads_per_rank = std::max<int64_t>(1, one.threads_per_rank / step.ranks);
     steps.push_back(step);
   }
 

@@ -149,9 +149,9 @@ void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory)
     largest += fmt::format("{}{} {}", largest.empty() ? "" : ", ", name, FormatBytes(bytes));
   throw Error(
       fmt::format("the run needs {} a rank on {}, and this machine has {}; the largest are {}. Shorten "
-                  "max_target_length, or take a smaller model or fewer data parallel ranks",
+                  "max_target_length, or take a smaller model{}",
                   FormatBytes(total), Plural(job.mesh.ranks(), "rank"), FormatBytes(PhysicalMemory()),
-                  largest),
+                  largest, job.mesh.data > 1 ? " or fewer data parallel ranks" : ""),
       ExitCode::kResource);
 }
 

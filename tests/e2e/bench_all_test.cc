@@ -17,10 +17,6 @@ using testing::TemporaryDirectory;
 
 class BenchAll : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (RunShell("python3 --version").exit_code != 0) GTEST_SKIP() << "no python3";
-  }
-
   // Runs the sections `only` with a program that answers `json` to whatever it is asked.
   ProgramResult Run(const std::string& json, const std::string& only) {
     const TemporaryDirectory directory;
