@@ -47,6 +47,15 @@ KeyList TrainKeys(TrainConfig& config) {
            "encoding.");
   keys.Add("max_target_length", &config.max_target_length, "Tokens of a sequence, all ranks together.",
            Between(1, kMostTokens));
+  keys.Add(
+      "rope_theta", &config.rope_theta,
+      "Another base of the rotary embedding, that of full_attention where layers differ; written into the "
+      "saved config.json. 0: the model's.",
+      Between(0, 1e12));
+  keys.Add(
+      "rope_scaling", &config.rope_scaling,
+      "Another scaling of that embedding, with config.json's keys: {rope_type: yarn, factor: 4}; default "
+      "ends one; written into the saved config.json. Empty: the model's.");
   keys.Add("init_weights_seed", &config.init_weights_seed, "Seed of the initial weights.", AtLeast(0));
   keys.Add("data_shuffle_seed", &config.data_shuffle_seed, "Seed of the documents' order.", AtLeast(0));
   keys.Add("enable_data_shuffling", &config.enable_data_shuffling,

@@ -22,13 +22,14 @@ struct LayerKind {
 };
 
 struct ModelConfig {
-  int64_t vocab_size = 0;           // V
-  int64_t hidden_size = 0;          // C
-  int64_t intermediate_size = 0;    // F
-  int64_t num_hidden_layers = 0;    // L
-  int64_t num_attention_heads = 0;  // H
-  int64_t num_key_value_heads = 0;  // K
-  int64_t head_dim = 0;             // D = E
+  std::string model_type = "llama";  // the family, for writing it down again
+  int64_t vocab_size = 0;            // V
+  int64_t hidden_size = 0;           // C
+  int64_t intermediate_size = 0;     // F
+  int64_t num_hidden_layers = 0;     // L
+  int64_t num_attention_heads = 0;   // H
+  int64_t num_key_value_heads = 0;   // K
+  int64_t head_dim = 0;              // D = E
   int64_t max_position_embeddings = 0;
   bool tie_word_embeddings = false;
   double initializer_range = 0.02;
@@ -71,12 +72,14 @@ struct ModelConfig {
 };
 
 // Reads and checks config.json text; `where` names it in errors. Both spellings in use: rope_scaling +
-// rope_theta + torch_dtype, and rope_parameters + dtype. Settings that change the result and are not
-// implemented (another model_type or hidden_act, attention_bias, unknown rope kinds, …) are refused by name.
+// rope_theta + torch_dtype, and rope_parameters (of each layer type, where they differ) + layer_types +
+// dtype. Missing keys are what transformers takes for the family (families.h). Settings that change the
+// result and are not implemented (another model_type or hidden_act, unknown rope kinds, …) are refused by
+// name.
 ModelConfig ParseModelConfig(std::string_view json, const std::string& where);
 // The text for a checkpoint's config.json. With `source` (the text that `config` came from) every key there
 // is kept, in the spelling and order it came in, and only the dtype is updated; without (empty) it is written
-// from `config`.
+// from `config`, in the newer spelling. Either reads back as `config`.
 std::string WriteModelConfig(const ModelConfig& config, std::string_view source, DType saved_dtype);
 
 // Built-in models: tiny, 100m, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b, smollm2-135m;

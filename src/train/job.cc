@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "core/names.h"
+#include "model/context_extension.h"
 
 namespace longspan {
 namespace {
@@ -35,25 +36,36 @@ class UnavailableTokenizer final : public Tokenizer {
   int64_t vocab_size_;
 };
 
+// What configs can say and blocks don't compute yet.
+void RefuseUncomputed(const ModelConfig& m, const std::string& where) {
+  const bool computed = !m.query_key_value_bias && !m.out_proj_bias && !m.mlp_bias && !m.query_key_norm &&
+                        !m.sandwich_norms && m.norm_offset == 0 && m.embedding_scale == 1 &&
+                        m.final_soft_cap == 0 && !m.fused_projections &&
+                        m.gate_activation == GateActivation::kSilu;
+  Require(computed, "{}: the blocks of this {} are not implemented yet", where, m.model_type);
+}
+
 void LoadModel(Job& job) {
   const std::string& path = job.config.model_path;
   Require(ExitCode::kUsage, !path.empty(),
           "model_path is not set; give a built-in model ({}) or a Hugging Face model directory",
           fmt::join(BuiltinModelNames(), ", "));
-  if (const std::string_view builtin = BuiltinModelJson(path); !builtin.empty()) {
-    job.model_json = builtin;
-    job.model = ParseModelConfig(builtin, path);
-  } else {
+  std::string where = path, text(BuiltinModelJson(path));
+  if (text.empty()) {
     const std::vector<std::string_view> names = BuiltinModelNames();
     Require(IsDirectory(path), "model_path {} is neither a directory nor a built-in model{}", path,
             Suggestion(path, names));
-    const std::string file = path + "/config.json";
-    Require(Exists(file), "model_path {} has no config.json; it must be a Hugging Face model directory",
+    where = path + "/config.json";
+    Require(Exists(where), "model_path {} has no config.json; it must be a Hugging Face model directory",
             path);
-    job.model_json = ReadTextFile(file);
-    job.model = ParseModelConfig(job.model_json, file);
+    text = ReadTextFile(where);
     job.model_directory = path;
   }
+  job.model_json = OverrideRope(text, where, job.config.rope_theta, job.config.rope_scaling);
+  job.model_json = ExtendPositions(job.model_json, where, job.config.max_target_length);
+  job.model = ParseModelConfig(job.model_json, where);
+  RefuseUncomputed(job.model, where);
+  job.config_changes = DescribeChanges(text, job.model_json);
 }
 
 // tokenizer_path, else what the model's directory has, else bytes.

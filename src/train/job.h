@@ -20,7 +20,8 @@ namespace longspan {
 struct Job {
   TrainConfig config;  // no default left: ranks, threads, mesh, layout, schedule, run name
   ModelConfig model;
-  std::string model_json;       // the config.json it came from
+  std::string model_json;      // the config.json of a checkpoint, but for its dtype
+  std::string config_changes;  // which of its keys the run changed, "key: before → after; …"; empty: none
   std::string model_directory;  // empty for a built-in model, which starts from scratch
   std::unique_ptr<Tokenizer> tokenizer;
   std::string tokenizer_directory;              // whose tokenizer files a checkpoint gets; empty: none

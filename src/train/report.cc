@@ -118,6 +118,7 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
                             m.hidden_size, m.num_attention_heads, m.num_key_value_heads, m.head_dim,
                             Grouped(m.vocab_size)));
   if (m.layer_kinds.size() > 1 || m.layer_kinds[0].sliding_window > 0) line("layers", LayerKinds(job));
+  if (!job.config_changes.empty()) line("config", job.config_changes);
   line("data", fmt::format("{}: {}, {}", c.data_path, Plural(job.corpus->num_documents(), "document"),
                            Plural(job.corpus->total_tokens(), "token")) +
                    (job.corpus->num_skipped_files() > 0

@@ -14,6 +14,8 @@ struct TrainConfig {
   std::string data_path, eval_data_path;
   std::string tokenizer_path, tokenizer_pattern;  // empty: the model's own, or bytes
   int64_t max_target_length = 2048;
+  double rope_theta = 0;                            // 0: the model's
+  std::map<std::string, std::string> rope_scaling;  // keys of config.json's; empty: the model's
   int64_t init_weights_seed = 0, data_shuffle_seed = 0;
   bool enable_data_shuffling = true;
 

@@ -242,6 +242,7 @@ TEST_F(InvariantsOfTraining, TokensAreCountedOnceOnEveryMesh) {
   model.vocab_size = 4;
   model.SetNumLayers(1);
   model.hidden_size = model.intermediate_size = model.head_dim = 2;
+  model.attention_scale = 1 / std::sqrt(2.0);
   model.num_attention_heads = model.num_key_value_heads = 1;
   testing::WriteModel(directory_ / "small", model, 7);
   testing::WriteDocuments(directory_ / "data.jsonl", std::vector<int64_t>(32, 2048), model.vocab_size);

@@ -107,6 +107,30 @@ TEST_F(JobTest, AMaskOfTheRunDoesNotGoWithWindowsOfTheModel) {
       ExitCode::kUsage);
 }
 
+TEST_F(JobTest, TheModelsContextMayBeExtended) {
+  EXPECT_EQ(PrepareJob(config_).config_changes, "");
+  const ModelConfig before = PrepareJob(config_).model;
+  config_.max_target_length = before.max_position_embeddings + 1;
+  config_.rope_theta = 5e5;
+  config_.rope_scaling = {{"rope_type", "yarn"}, {"factor", "4"}};
+  for (const std::string& path : {std::string("tiny"), directory_ + "/model"}) {
+    config_.model_path = path;
+    const Job job = PrepareJob(config_);
+    EXPECT_EQ(job.model.max_position_embeddings, before.max_position_embeddings + 1);
+    const RopeConfig& rope = job.model.layer_kinds[0].rope;
+    EXPECT_EQ(rope.kind, RopeConfig::Kind::kYarn);
+    EXPECT_EQ(rope.theta, 5e5);
+    EXPECT_EQ(rope.original_max_position_embeddings, static_cast<double>(before.max_position_embeddings));
+    EXPECT_EQ(ParseModelConfig(WriteModelConfig(job.model, job.model_json, DType::kFloat32), "saved"),
+              job.model);
+    for (const char* key : {"max_position_embeddings: ", "rope_theta: ", "rope_scaling: "})
+      EXPECT_NE(job.config_changes.find(key), std::string::npos) << job.config_changes;
+  }
+  config_.rope_scaling = {{"factor", "4"}};
+  ExpectError(
+      {"rope_scaling", "rope_type"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+}
+
 TEST_F(JobTest, TheLayoutFollowsTheDocuments) {
   config_.ranks = 2;
   EXPECT_EQ(PrepareJob(config_).config.context_parallel_layout, "zigzag");
