@@ -34,7 +34,7 @@ struct BackwardScratch {
   uint32_t *p, *ds, *ds_right;
   float* scores;        // [2][32 keys][32 queries]
   float *dp, *unused;   // [32 keys][32 queries]; sums of no product
-  float *bias, *delta;  // [query], −lse in binades and −Δ
+  float *bias, *delta;  // [query], −lse in binades (natural units in a wide row, PackQueries) and −Δ
 
   BackwardScratch(const BackwardHead& head, float* scratch)
       : width_units(UnitsOf(head.width)), value_units(UnitsOf(head.value_width)) {
@@ -102,12 +102,15 @@ void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panel
 }
 
 // Units [begin, end) of the block. Rows that don't exist or see nothing are zeros and have weights of
-// 2^(0 − ∞) = 0.
+// 2^(0 − ∞) = 0. `wide` becomes, by unit, the bits of rows with scores so large that factor · score and lse
+// in binades, rounded one apart from the other, would miss each other by more than bf16 shows.
 void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t begin, int64_t end,
-                 const BackwardScratch& s) {
+                 const BackwardScratch& s, uint32_t (&wide)[kSide]) {
+  constexpr float kWide = 0x1p12f;
   for (int64_t unit = begin; unit < end; ++unit) {
     UnitRows q, dout;
     uint32_t spoilt = 0;
+    wide[unit] = 0;
     for (int64_t r = 0; r < kUnit; ++r) {
       const int64_t index = unit * kUnit + r;
       const int64_t row = index < queries.num_rows ? queries.rows[index] : -1;
@@ -116,22 +119,22 @@ void PackQueries(const BackwardHead& head, const QueryBlock& queries, int64_t be
       PrefetchRow(head.dout, later, head.value_width);
       const float lse = row < 0 ? kNegativeInfinity : head.lse.data[row * head.lse.stride];
       const bool is_empty = lse == kNegativeInfinity;
-      float bias = is_empty ? kNegativeInfinity : -lse * kLog2E;
-      // Scores of this size leave a weight's logarithm no digits: below 0 it shall be, for 2^(10^23) is
-      // infinite.
-      if (!is_empty && Magnitude(lse) > 0x1p22f) bias -= Magnitude(bias) * 0x1p-21f;
+      const bool is_wide = !is_empty && Magnitude(lse) > kWide;
+      float bias = is_wide ? -lse : is_empty ? kNegativeInfinity : -lse * kLog2E;
       float delta = is_empty ? 0 : -head.delta.data[row * head.delta.stride];
       q.data[r] = RowOf(head.q, is_empty ? 0 : row);
       dout.data[r] = RowOf(head.dout, is_empty ? 0 : row);
       // Weights of 0 meet these rows: the keys that one which is not finite sees shall know it, others not.
+      // (An lse of ∞ is that of a sink of ∞, which leaves the keys weights of 0.)
       const bool is_good = !is_empty && IsFinite(q.data[r], head.width) &&
-                           IsFinite(dout.data[r], head.value_width) && (delta - delta) + (bias - bias) == 0;
+                           IsFinite(dout.data[r], head.value_width) && delta - delta == 0 && lse == lse;
       if (!is_empty && !is_good) {
         spoilt |= 1u << r;
         bias = delta = 0;
       }
       q.widths[r] = is_good ? head.width : 0;
       dout.widths[r] = is_good ? head.value_width : 0;
+      wide[unit] |= static_cast<uint32_t>(is_wide && is_good) << r;
       s.bias[index] = bias;
       s.delta[index] = delta;
     }
@@ -197,14 +200,13 @@ void ClearUnseen(const BackwardScratch& s, const SquareView& view) {
   }
 }
 
-// P and dS of all units of a square: the products of one beside the vector work of the one before. kWidth and
-// kValue are the units of the two widths, or 0 for any.
+// P and dS of all units of a square: the products of one beside the vector work of the one before. `wide`: as
+// PackQueries has it. kWidth and kValue are the units of the two widths, or 0 for any.
 template <int kWidth, int kValue>
 void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const SquareView& view,
-                  int64_t first_key_unit, const TileMask* tiles, int num_panels) {
+                  int64_t first_key_unit, const uint32_t (&wide)[kSide], const TileMask* tiles,
+                  int num_panels) {
   const float factor = FactorOf(head.scale, head.soft_cap);
-  // Where 2^(factor · score + bias) is 0.
-  const float hidden = factor < 0 ? -kNegativeInfinity : kNegativeInfinity;
   struct Unit {
     int k, q;
   } units[kSide * kSide];
@@ -212,6 +214,8 @@ void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const Squa
   for (int k = 0; k < kSide; ++k)
     for (int q = 0; q < kSide; ++q)
       if (view.Sees(k, q)) units[num++] = {k, q};
+  // A unit's numbers times this are logarithms of weights, less lse in all but those with wide rows.
+  const auto factor_of = [&](int u) { return wide[units[u].q] != 0 ? 1 : factor; };
 
   const auto operands_of = [&](int u) {
     const int64_t key_unit = first_key_unit + units[u].k, q = units[u].q;
@@ -231,11 +235,14 @@ void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const Squa
       before = s.unused;
       CapUnit(head.scale, head.soft_cap, scores, s.dp);
     }
+    if (wide[units[u].q] != 0)
+      CentreUnit(factor, head.soft_cap != 0 ? 1 : head.scale, s.bias + units[u].q * kUnit, wide[units[u].q],
+                 scores);
     const int64_t key_unit = first_key_unit + units[u].k;
     const TileMask& tile = tiles[units[u].q * num_panels + key_unit / kPanelUnits];
     if (tile.rows != nullptr) {
       const int shift = static_cast<int>(key_unit % kPanelUnits) * kUnit;
-      HideUnit(tile.rows, shift, hidden, scores);
+      HideUnit(tile.rows, shift, factor_of(u) < 0 ? -kNegativeInfinity : kNegativeInfinity, scores);
       // A weight of 0 makes no zero of a derivative that is not finite.
       if (head.soft_cap != 0) HideUnit(tile.rows, shift, 0, s.dp);
     }
@@ -243,9 +250,10 @@ void WeightSquare(const BackwardHead& head, const BackwardScratch& s, const Squa
   };
   const auto work_of = [&](int u) __attribute__((always_inline)) {
     const auto [k, q] = units[u];
-    return GradientWork(s.scores + u % 2 * kSumFloats, s.dp, factor, s.bias + q * kUnit,
-                        s.p + (k * kSide + q) * kPairWords, s.ds + (k * kSide + q) * kPairWords,
-                        s.ds_right + (q * kSide + k) * kPairWords, kSide * kPairWords);
+    return GradientWork(s.scores + u % 2 * kSumFloats, s.dp, factor_of(u),
+                        wide[q] != 0 ? kNoBias : s.bias + q * kUnit, s.p + (k * kSide + q) * kPairWords,
+                        s.ds + (k * kSide + q) * kPairWords, s.ds_right + (q * kSide + k) * kPairWords,
+                        kSide * kPairWords);
   };
   for (int u = 0; u < num; ++u) {
     const UnitOperands x = operands_of(u);
@@ -309,7 +317,8 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
   for (int64_t tile = 0; tile < num_units * num_panels; ++tile)
     seen |= static_cast<uint32_t>(tiles[tile].any != 0) << (tile / num_panels);
   const UnitRange rows(seen);
-  PackQueries(head, queries, rows.begin, rows.end, s);
+  uint32_t wide[kSide];
+  PackQueries(head, queries, rows.begin, rows.end, s, wide);
   const auto is_width = [&](int64_t units) { return s.width_units == units && s.value_units == units; };
   const auto weight_square = is_width(2)   ? WeightSquare<2, 2>
                              : is_width(4) ? WeightSquare<4, 4>
@@ -320,7 +329,7 @@ void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int nu
     const SquareView view(tiles, num_panels, key_unit, num_units);
     if (view.IsEmpty()) continue;
     ClearUnseen(s, view);
-    weight_square(head, s, view, key_unit, tiles, num_panels);
+    weight_square(head, s, view, key_unit, wide, tiles, num_panels);
     MultiplySquare(s, view, key_unit, fresh);
     for (int q = 0; q < kSide; ++q)
       if (view.by_query[q] != 0) fresh &= ~(1u << q);

@@ -16,6 +16,19 @@ __attribute__((noinline)) void CapUnit(float scale, float soft_cap, float* score
   }
 }
 
+// Scores become logarithms of weights: factor · score + bias or, for the queries whose bits are in `wide`,
+// scale · score + bias in binades, where the product is rounded as the forward pass rounds that of its
+// maximum.
+__attribute__((noinline)) void CentreUnit(float factor, float scale, const float* bias, uint32_t wide,
+                                          float* scores) {
+  for (int64_t i = 0; i < kSumFloats; i += kLanes) {
+    const Vec score = Load(scores + i), b = Load(bias + i % kSumRow);
+    const Vec far = Mul(Add(Mul(score, Set(scale)), b), Set(kLog2E));
+    Store(scores + i, Select(wide >> i % kSumRow, far, Fma(score, Set(factor), b)));
+  }
+}
+alignas(64) constexpr float kNoBias[kUnit] = {};
+
 // Numbers of pairs whose query doesn't see the key become `hidden`. `rows` are the queries' words.
 __attribute__((noinline)) void HideUnit(const uint64_t* rows, int shift, float hidden, float* scores) {
   alignas(64) uint32_t bits[kUnit];

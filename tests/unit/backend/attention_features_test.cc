@@ -149,26 +149,26 @@ TEST(AttentionFeatures, ASoftCapIsExactToRounding) {
 
 TEST(AttentionFeatures, SinksOfAnySize) {
   Random random(24);
+  const Floats sinks = {-kInfinity, -1e30f, 1e4f, 1e30f, kInfinity};
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    Problem p = CausalProblem(90, EvenHeads(3, 1), 16, 16, dtype, random);
+    Problem p = CausalProblem(90, EvenHeads(5, 1), 16, 16, dtype, random);
     for (const CpuTarget target : TargetsFor(dtype)) {
       const Result plain = Compute(p, Whole(p, target));
-      p.sinks = {-1e30f, 1e4f, 1e30f};
+      p.sinks = sinks;
       Plan plan = Whole(p, target);
       plan.key_spans = {{{0, 90}}, {}};
       const Result got = Compute(p, plan);
       p.sinks.clear();
-      for (int64_t row = 0; row < 90; ++row) {
-        for (int64_t h = 0; h < 3; ++h) {
-          const auto at = static_cast<size_t>(row * 3 + h);
-          const float want = plain.lse[at] == -kInfinity ? -kInfinity
-                             : h == 0                    ? plain.lse[at]
-                             : h == 1                    ? 1e4f
-                                                         : 1e30f;
-          ASSERT_EQ(got.lse[at], want) << row << " " << h;
-          for (size_t i = at * 16; i < at * 16 + 16; ++i) ASSERT_EQ(got.out[i], h == 0 ? plain.out[i] : 0.0f);
+      for (size_t at = 0; at < 90 * 5; ++at) {  // row and head
+        const bool takes_all = sinks[at % 5] > 0, sees_nothing = plain.lse[at] == -kInfinity;
+        ASSERT_EQ(got.lse[at], takes_all && !sees_nothing ? sinks[at % 5] : plain.lse[at]) << at;
+        for (size_t i = at * 16; i < at * 16 + 16; ++i) {
+          ASSERT_EQ(got.out[i], takes_all ? 0.0f : plain.out[i]) << at;
+          ASSERT_EQ(got.dq[i], takes_all ? 0.0f : plain.dq[i]) << at;
         }
       }
+      for (const Floats* gradient : {&got.dk, &got.dv})
+        for (const float x : *gradient) ASSERT_TRUE(std::isfinite(x));
     }
   }
 }
