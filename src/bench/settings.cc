@@ -72,6 +72,7 @@ Settings ParseSettings(std::string_view subject, std::span<const Key> keys,
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument == "--format") {
+      Require(ExitCode::kUsage, given.insert(argument).second, "command line: --format is repeated");
       SetFormat(settings, ++i < arguments.size() ? arguments[i] : std::string());
       continue;
     }

@@ -1,6 +1,7 @@
 #include "core/output.h"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 
@@ -16,9 +17,13 @@ bool Print(std::string_view text) {
 }  // namespace
 
 void Answer(std::string_view text) {
-  if (!Print(text))
-    throw Error(fmt::format("cannot write to standard output: {}", std::strerror(errno)),
-                ExitCode::kResource);
+  if (Print(text)) return;
+  const int error = errno;
+  if (error == EPIPE) {  // whoever asked has read enough: an end, without a word, as this signal's
+    std::signal(SIGPIPE, SIG_DFL);
+    std::raise(SIGPIPE);
+  }
+  throw Error(fmt::format("cannot write to standard output: {}", std::strerror(error)), ExitCode::kResource);
 }
 
 void Show(std::string_view text) { Print(text); }

@@ -69,11 +69,31 @@ TEST_F(BenchAll, AnotherCpuHasOtherGoalsOrNone) {
   ExpectLine(none, "0 goals met", "0 missed, 0 not measured, 1 figures without a goal");
 }
 
-TEST_F(BenchAll, AProgramThatThereIsNot) {
-  const ProgramResult result =
-      RunShell(fmt::format("'{}/bench/all' --program /nowhere/longspan 2>&1", LONGSPAN_SOURCE_DIR));
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_NE(result.output.find("there is no program /nowhere/longspan"), std::string::npos) << result.output;
+// Before anything is measured.
+TEST_F(BenchAll, ProgramsThatThereAreNot) {
+  const auto refused = [](const std::string& arguments, int exit_code, const std::string& message) {
+    const ProgramResult result =
+        RunShell(fmt::format("'{}/bench/all' {} 2>&1", LONGSPAN_SOURCE_DIR, arguments));
+    EXPECT_EQ(result.exit_code, exit_code) << result.output;
+    EXPECT_NE(result.output.find(message), std::string::npos) << result.output;
+    EXPECT_EQ(result.output.find("=="), std::string::npos) << result.output;
+  };
+  refused("--program /nowhere/longspan", 2, "there is no program /nowhere/longspan");
+  refused("--program /", 2, "there is no program /");
+  refused("--program /bin/true --peers-python /nowhere/python", 2, "there is no program /nowhere/python");
+  refused("--program /bin/false", 1, "failed: exit code 1");
+  refused("--program /bin/true", 1, "failed: /bin/true doesn't answer as longspan does");
+}
+
+TEST_F(BenchAll, ASectionThatFailsLeavesTheOthers) {
+  const ProgramResult result = Run(fmt::format(R"({{"unit": "vdpbf16ps", {}, "cases": [],
+    "medians": [{{"pass": "forward", "threads": 1, "shapes": 6, "fraction_of_peak": 0.81}}]}})",
+                                               kUnits),
+                                   "--only step --only matmul --only matmul");
+  EXPECT_EQ(result.exit_code, 1);
+  ExpectLine(result, "  FAILED", "the answer lacks something");
+  ExpectLine(result, "1 goals met", "0 missed");  // not twice
+  ExpectLine(result, "failed: ", "step");
 }
 
 }  // namespace

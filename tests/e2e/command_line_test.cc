@@ -209,6 +209,19 @@ TEST_F(CommandLine, AnAnswerThatCannotBePrintedIsAnError) {
   }
 }
 
+// As with `| head`: no error, and no word.
+TEST_F(CommandLine, AnAnswerThatNobodyReadsAnyMoreIsTheEnd) {
+  const std::string end = directory_ / "end";
+  for (const char* asked :
+       {"--version", "train --help", "bench matmul max_target_length=16 model=100m runs=1"}) {
+    RunShell(
+        fmt::format("{{ sleep 0.1; \"$longspan\" {} 2>{}; echo $? >>{}; }} | true; "
+                    "while ! [ -s {} ]; do sleep 0.1; done",
+                    asked, end, end, end));
+    EXPECT_EQ(ReadTextFile(end), "141\n") << asked;
+  }
+}
+
 TEST_F(CommandLine, ARunGoesOnWhereNobodySeesIt) {
   std::string many = Quick();  // steps: more than the buffer of a stream holds lines of
   many.replace(many.find("steps=1"), 7, "steps=60");
