@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "backend/cpu/attention_kernels.h"
 #include "unit/backend/attention_problem.h"
 
 namespace longspan::cpu {
@@ -389,18 +390,19 @@ class Untouched {
 };
 
 // The last document of so many tokens, whose other rows are no query rows.
-void ExpectLastDocumentEqualsItAlone(const Heads& heads, int64_t width, DType dtype, CpuTarget target) {
-  constexpr int64_t kLength = 524'289, kDocument = 129;
+void ExpectLastDocumentEqualsItAlone(int64_t length, const Heads& heads, int64_t width, DType dtype,
+                                     CpuTarget target) {
+  constexpr int64_t kDocument = 129;
   SCOPED_TRACE(fmt::format("{} {}", Name(target), Name(dtype)));
-  const Range document = {kLength - kDocument, kLength};
+  const Range document = {length - kDocument, length};
   Random random(13);
   const Problem p =
       MakeProblem(kDocument, heads, width, width, dtype,
                   MakeMask({.kind = MaskKind::kCausal}, std::vector<Range>{{0, kDocument}}), random);
   const Result alone = Compute(p, Whole(p, target));
 
-  const std::vector<Range> query_spans = {document}, key_spans = {{0, kLength}}, rows = {{0, kDocument}};
-  const auto far = [&](DType type) { return Untouched(type, {kLength, heads.kv_heads, width}); };
+  const std::vector<Range> query_spans = {document}, key_spans = {{0, length}}, rows = {{0, kDocument}};
+  const auto far = [&](DType type) { return Untouched(type, {length, heads.kv_heads, width}); };
   const Untouched k = far(dtype), v = far(dtype), dk = far(DType::kFloat32), dv = far(DType::kFloat32);
   const auto last_of = [&](const Untouched& x) { return (*x).Rows(document.begin, document.end); };
   for (const auto& [from, to] : {std::pair{&p.k, last_of(k)}, {&p.v, last_of(v)}})
@@ -439,14 +441,20 @@ void ExpectLastDocumentEqualsItAlone(const Heads& heads, int64_t width, DType dt
 // More than 2^31 elements.
 TEST(Attention, LastDocumentOfHalfAMillionTokensEqualsItAlone) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
-    ExpectLastDocumentEqualsItAlone(EvenHeads(32, 32), 128, dtype, TargetsFor(dtype).back());
+    ExpectLastDocumentEqualsItAlone(524'289, EvenHeads(32, 32), 128, dtype, TargetsFor(dtype).back());
 }
 
-// Their packed keys are not in memory all together: two heads at a time and then one, on every target.
+// Packed keys of two KV heads are in memory at a time, then those of the last.
 TEST(Attention, MoreKeysThanArePackedAtOnce) {
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
-    for (const CpuTarget target : TargetsFor(dtype))
-      ExpectLastDocumentEqualsItAlone(Heads{4, 3, {2, 0, 1, 2}}, 8, dtype, target);
+  constexpr int64_t kHeadBytes = int64_t{30} << 20, kWidth = 8;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const CpuTarget target : TargetsFor(dtype)) {
+      const int64_t panels =
+          kHeadBytes / (4 * AttentionKernelsFor(target, dtype).panel_floats(kWidth, kWidth));
+      ExpectLastDocumentEqualsItAlone(panels * kPanelKeys, Heads{6, 5, {4, 0, 3, 1, 2, 3}}, kWidth, dtype,
+                                      target);
+    }
+  }
 }
 
 }  // namespace

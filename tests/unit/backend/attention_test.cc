@@ -127,6 +127,45 @@ TEST(Attention, EqualsReferenceBesideThePanelsEdges) {
   }
 }
 
+// Runs of any length, each with intervals anywhere: what later rows see may come earlier, and keys that one
+// block of rows doesn't see may be seen by those before and after it.
+Mask RandomRuns(int64_t length, Random& random) {
+  std::vector<RowRun> runs;
+  for (int64_t begin = 0; begin < length;) {
+    const int64_t size = random.Below(2) == 0 ? 1 + random.Below(40) : 32;
+    RowRun run{.rows = {begin, std::min(length, begin + size)}, .num_intervals = 0, .intervals = {}};
+    int64_t at = 0;
+    for (; run.num_intervals < random.Below(4) && run.num_intervals < 2 && at + 1 < length;) {
+      const int64_t first = at + random.Below(length - at), end = first + 1 + random.Below(length - first);
+      run.intervals[static_cast<size_t>(run.num_intervals++)] = {.begin = {.offset = first},
+                                                                 .end = {.offset = end}};
+      at = end + 1;
+    }
+    if (run.num_intervals == 1 && run.intervals[0].begin.offset <= begin && random.Below(2) == 0)
+      run.intervals[0].end = {.offset = 1, .follows_row = true};
+    if (run.num_intervals > 0) runs.push_back(run);
+    begin = run.rows.end;
+  }
+  return Mask(runs);
+}
+
+TEST(Attention, EqualsReferenceForRunsOfAnyKind) {
+  Random random(16);
+  constexpr int64_t kLength = 300;
+  for (int round = 0; round < 4; ++round) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const Problem p =
+          MakeProblem(kLength, EvenHeads(2, 1), 16, 8, dtype, RandomRuns(kLength, random), random);
+      const Expected e = Reference(p);
+      for (const CpuTarget target : TargetsFor(dtype)) {
+        SCOPED_TRACE(fmt::format("round {}, {} {}", round, Name(target), Name(dtype)));
+        ExpectMatches(p, RandomPlan(kLength, target, random), e);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 TEST(Attention, DeltaIsTheRowSumOfTheProduct) {
   Random random(3);
   for (const CpuTarget target : TargetsHere()) {
