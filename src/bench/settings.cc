@@ -71,13 +71,12 @@ Settings ParseSettings(std::string_view subject, std::span<const Key> keys,
   std::set<std::string_view> given;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (argument == "--format") {
-      Require(ExitCode::kUsage, given.insert(argument).second, "command line: --format is repeated");
-      SetFormat(settings, ++i < arguments.size() ? arguments[i] : std::string());
-      continue;
-    }
-    if (constexpr std::string_view kFormat = "--format="; argument.starts_with(kFormat)) {
-      SetFormat(settings, argument.substr(kFormat.size()));
+    constexpr std::string_view kFormat = "--format", kFormatIs = "--format=";
+    if (argument == kFormat || argument.starts_with(kFormatIs)) {
+      Require(ExitCode::kUsage, given.insert(kFormat).second, "command line: --format is repeated");
+      SetFormat(settings, argument != kFormat      ? argument.substr(kFormatIs.size())
+                          : ++i < arguments.size() ? arguments[i]
+                                                   : std::string());
       continue;
     }
     const size_t equals = argument.find('=');

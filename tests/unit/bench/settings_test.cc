@@ -63,7 +63,7 @@ TEST(BenchSettings, Refusals) {
   refused({"recipe.yml"}, {"'recipe.yml'"});
   refused({"--format", "jsn"}, {"table or json, got 'jsn'"});
   refused({"--format"}, {"table or json, got ''"});
-  refused({"--format", "json", "--format", "table"}, {"--format is repeated"});
+  refused({"--format", "json", "--format=table"}, {"--format is repeated"});
 }
 
 TEST(BenchSettings, SubjectsAndHeads) {
