@@ -169,6 +169,9 @@ class Backend {
   // Σ over rows with a target of logsumexp(logits) − logits[target], in f64; logits (n, V) f32, targets (n)
   // int32.
   virtual double CrossEntropy(Tensor logits, Tensor targets) = 0;
+  // The same row by row: losses (n) f32, 0 without a target; and the greedy choice, argmax (n) int32: the
+  // lowest id of a row's largest logit. A row with a NaN has the loss NaN, and that NaN's id.
+  virtual void TokenLosses(Tensor logits, Tensor targets, Tensor losses, Tensor argmax) = 0;
   // Also dlogits (n, V) of any dtype = (softmax(logits) − onehot) · scale, 0 in rows without a target.
   virtual double CrossEntropyBackward(Tensor logits, Tensor targets, float scale, Tensor dlogits) = 0;
 

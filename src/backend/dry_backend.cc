@@ -107,6 +107,9 @@ class DryBackend final : public Backend {
     TakeWorkspace("loss workspace", CrossEntropyWorkspace(logits));
     return 0;
   }
+  void TokenLosses(Tensor logits, Tensor targets, Tensor losses, Tensor argmax) override {
+    shapes::CheckTokenLosses(logits, targets, losses, argmax);
+  }
   double CrossEntropyBackward(Tensor logits, Tensor targets, float, Tensor dlogits) override {
     shapes::CheckCrossEntropyBackward(logits, targets, dlogits);
     TakeWorkspace("loss workspace", CrossEntropyWorkspace(logits));

@@ -191,6 +191,13 @@ void CheckCrossEntropy(const Tensor& logits, const Tensor& targets) {
   CHECK(logits.rank() == 2 && IsF32(logits) && IsShaped(targets, DType::kInt32, {logits.dim(0)}));
 }
 
+void CheckTokenLosses(const Tensor& logits, const Tensor& targets, const Tensor& losses,
+                      const Tensor& argmax) {
+  CheckCrossEntropy(logits, targets);
+  CHECK(IsShaped(losses, DType::kFloat32, {logits.dim(0)}) &&
+        IsShaped(argmax, DType::kInt32, {logits.dim(0)}));
+}
+
 void CheckCrossEntropyBackward(const Tensor& logits, const Tensor& targets, const Tensor& dlogits) {
   CheckCrossEntropy(logits, targets);
   CHECK(IsFloat(dlogits) && SameShape(dlogits, logits));

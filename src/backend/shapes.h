@@ -56,6 +56,8 @@ void CheckAttentionBackward(const AttentionCall& call, const Tensor& q, const Te
 void CheckSoftCap(float cap, const Tensor& logits);
 void CheckSoftCapBackward(const Tensor& capped, float cap, const Tensor& dlogits);
 void CheckCrossEntropy(const Tensor& logits, const Tensor& targets);
+void CheckTokenLosses(const Tensor& logits, const Tensor& targets, const Tensor& losses,
+                      const Tensor& argmax);
 void CheckCrossEntropyBackward(const Tensor& logits, const Tensor& targets, const Tensor& dlogits);
 
 void CheckSumOfSquares(const Tensor& x);

@@ -1,6 +1,8 @@
 #include "cli/commands.h"
 
 #include "bench/bench.h"
+#include "cli/eval_command.h"
+#include "cli/generate_command.h"
 #include "cli/help.h"
 #include "cli/run_config.h"
 #include "core/output.h"
@@ -24,6 +26,8 @@ void BenchCommand(std::span<const std::string> arguments) {
 
 constexpr Command kCommands[] = {
     {"train", "[RECIPE.yml] [key=value ...]", "trains a model", TrainCommand},
+    {"eval", "[RECIPE.yml] [key=value ...]", "loss by position, or retrieval from a long text", EvalCommand},
+    {"generate", "[RECIPE.yml] [key=value ...]", "prints text that goes on from a prompt", GenerateCommand},
     {"bench", "SUBJECT [key=value ...]", "measures kernels or whole steps on this machine", BenchCommand},
 };
 

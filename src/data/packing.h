@@ -14,6 +14,7 @@ struct Batch {
   std::vector<int32_t> tokens;   // (T); 0 in padding
   std::vector<int32_t> targets;  // (T); kIgnoreTarget: none. A document's last token has none.
   Documents documents;           // normalized; gaps are padding
+  std::vector<Range> branches;   // of some of these documents (mask/mask.h); of a text that is read: none
   int64_t num_tokens = 0;        // rows that are no padding
   int64_t num_targets = 0;
 };

@@ -60,13 +60,37 @@ void AppendPrefix(const MaskSpec& spec, Range document, std::vector<RowRun>& run
   AppendRun({prefix_end, document.end}, {{begin, RowPlus(1)}}, runs);
 }
 
+// [stem, stem's end) ∪ [branch, i+1)
+void AppendCausalBranch(const MaskSpec&, const Segment& branch, std::vector<RowRun>& runs) {
+  AppendRun(
+      branch.rows,
+      {{Constant(branch.stem.begin), Constant(branch.stem.end)}, {Constant(branch.rows.begin), RowPlus(1)}},
+      runs);
+}
+
+// The last W positions: while they reach into the stem, its end from some row on and [branch, i+1); then
+// [i−W+1, i+1).
+void AppendSlidingWindowBranch(const MaskSpec& spec, const Segment& branch, std::vector<RowRun>& runs) {
+  const Range stem = branch.stem, rows = branch.rows;
+  const int64_t window = std::min(spec.window, stem.size() + rows.size());  // a longer one sees no more
+  // From row `moving` on the window leaves the stem's beginning, from `detached` on all of the stem.
+  const int64_t moving = std::clamp(rows.begin + window - stem.size(), rows.begin, rows.end);
+  const int64_t detached = std::min(rows.begin + window - 1, rows.end);
+  AppendCausalBranch(spec, {{rows.begin, moving}, stem}, runs);
+  AppendRun(
+      {moving, detached},
+      {{RowPlus(stem.end - rows.begin - window + 1), Constant(stem.end)}, {Constant(rows.begin), RowPlus(1)}},
+      runs);
+  AppendRun({detached, rows.end}, {{RowPlus(1 - window), RowPlus(1)}}, runs);
+}
+
 constexpr MaskRow kMasks[] = {
-    {MaskKind::kFull, "full", AppendFull},
-    {MaskKind::kCausal, "causal", AppendCausal},
-    {MaskKind::kSlidingWindow, "sliding_window", AppendSlidingWindow},
-    {MaskKind::kChunked, "chunked", AppendChunked},
-    {MaskKind::kPrefix, "prefix", AppendPrefix},
-    {MaskKind::kSinkWindow, "sink_window", AppendSinkWindow},
+    {MaskKind::kFull, "full", AppendFull, nullptr},
+    {MaskKind::kCausal, "causal", AppendCausal, AppendCausalBranch},
+    {MaskKind::kSlidingWindow, "sliding_window", AppendSlidingWindow, AppendSlidingWindowBranch},
+    {MaskKind::kChunked, "chunked", AppendChunked, nullptr},
+    {MaskKind::kPrefix, "prefix", AppendPrefix, nullptr},
+    {MaskKind::kSinkWindow, "sink_window", AppendSinkWindow, nullptr},
 };
 
 void CheckParameters(const MaskSpec& spec) {
@@ -127,14 +151,46 @@ Documents NormalizeDocuments(std::span<const Range> documents, int64_t length) {
 
 std::span<const MaskRow> MaskTable() { return kMasks; }
 
-Mask MakeMask(const MaskSpec& spec, std::span<const Range> documents) {
+std::vector<Segment> SegmentsOf(std::span<const Range> documents, std::span<const Range> branches) {
+  std::vector<Segment> segments;
+  auto branch = branches.begin();
+  for (const Range& document : documents) {
+    if (branch == branches.end() || branch->begin >= document.end) {
+      segments.push_back({document, {}});
+      continue;
+    }
+    const Range stem = {document.begin, branch->begin};
+    Require(!stem.empty(), "branch [{}, {}) does not follow a stem of document [{}, {})", branch->begin,
+            branch->end, document.begin, document.end);
+    segments.push_back({stem, {}});
+    while (segments.back().rows.end < document.end) {
+      Require(
+          branch != branches.end() && branch->begin == segments.back().rows.end && !branch->empty() &&
+              branch->end <= document.end,
+          "the branches of document [{}, {}) do not fill it: one must begin at {} and end in the document",
+          document.begin, document.end, segments.back().rows.end);
+      segments.push_back({*branch++, stem});
+    }
+  }
+  Require(branch == branches.end(), "branch [{}, {}) lies in no document", branch->begin, branch->end);
+  return segments;
+}
+
+Mask MakeMask(const MaskSpec& spec, std::span<const Range> documents, std::span<const Range> branches) {
   CheckParameters(spec);
   const auto row = std::ranges::find(kMasks, spec.kind, &MaskRow::kind);
   CHECK(row != std::end(kMasks));
   std::vector<RowRun> runs;
-  for (const Range& document : documents) {
-    CHECK(!document.empty());
-    row->append_runs(spec, document, runs);
+  Require(
+      ExitCode::kUsage, branches.empty() || row->append_branch != nullptr,
+      "several answers to one text cannot be masked with attention_mask={}; take causal or sliding_window",
+      row->name);
+  for (const Segment& segment : SegmentsOf(documents, branches)) {
+    CHECK(!segment.rows.empty());
+    if (segment.stem.empty())
+      row->append_runs(spec, segment.rows, runs);
+    else
+      row->append_branch(spec, segment, runs);
   }
   return Mask(std::move(runs));
 }

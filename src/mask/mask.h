@@ -77,6 +77,21 @@ class Mask {
   std::vector<RowRun> runs_;
 };
 
+// A stretch of rows that positions and masks take as one: a document, its stem or one of its branches.
+struct Segment {
+  Range rows;
+  Range stem;  // the rows that these follow: empty but for a branch
+  int64_t PositionOf(int64_t row) const {
+    return stem.size() + row - rows.begin;
+  }  // from the document's start
+};
+
+// Branches are the ends of a document that has several: ranges one behind the other that fill it up from the
+// first of them on. Each follows the stem, the rows before the first, as if it were the only one: it sees the
+// stem and itself, and its positions go on from the stem's. So many answers to one long text cost one pass
+// over it. In order; documents normalized, branches sorted. Throws Error for branches that aren't as said.
+std::vector<Segment> SegmentsOf(std::span<const Range> documents, std::span<const Range> branches);
+
 enum class MaskKind { kFull, kCausal, kSlidingWindow, kChunked, kPrefix, kSinkWindow };
 
 // A named mask with its parameters; the documents come with each batch.
@@ -94,10 +109,13 @@ struct MaskRow {
   MaskKind kind;
   std::string_view name;  // "full", "causal", "sliding_window", "chunked", "prefix", "sink_window"
   void (*append_runs)(const MaskSpec&, Range document, std::vector<RowRun>& runs);
+  // Of a branch; null: this mask has none.
+  void (*append_branch)(const MaskSpec&, const Segment& branch, std::vector<RowRun>& runs);
 };
 std::span<const MaskRow> MaskTable();
 
-// Throws Error for a parameter out of range (window 0, …). Documents must be normalized.
-Mask MakeMask(const MaskSpec& spec, std::span<const Range> documents);
+// Throws Error for a parameter out of range (window 0, …), and for branches under a mask that has none.
+// Documents must be normalized.
+Mask MakeMask(const MaskSpec& spec, std::span<const Range> documents, std::span<const Range> branches = {});
 
 }  // namespace longspan

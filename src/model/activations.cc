@@ -53,7 +53,7 @@ ResidentActivationStore::ResidentActivationStore(const ModelConfig& config, int6
                                                  const std::set<Activation>& kept, bool measure)
     : arena_(measure ? Arena::Mode::kMeasure : Arena::Mode::kReal, BytesOf(config, rows, dtype, kept)) {
   for (const ActivationRow& row : ActivationTable()) {
-    CHECK(!row.recomputed_from.empty() || kept.contains(row.id));
+    CHECK(kept.empty() || !row.recomputed_from.empty() || kept.contains(row.id));
     if (!kept.contains(row.id)) continue;
     const Tensor shape = ActivationShape(config, row.id, rows, dtype);
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)

@@ -46,7 +46,8 @@ class ActivationStore {
 // Everything kept stays in memory.
 class ResidentActivationStore final : public ActivationStore {
  public:
-  // `kept` holds at least what can't be recomputed. `measure`: addresses and sizes but no memory (a dry run).
+  // `kept` holds at least what can't be recomputed, or nothing: of a model that only runs forward. `measure`:
+  // addresses and sizes but no memory (a dry run).
   ResidentActivationStore(const ModelConfig& config, int64_t rows, DType dtype,
                           const std::set<Activation>& kept, bool measure);
   bool Kept(Activation id) const override { return !slots_[Index(id)].empty(); }

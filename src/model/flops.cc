@@ -21,7 +21,7 @@ StepFlops CountFlops(const ModelConfig& config, const MaskSpec& mask, const Batc
   for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
     const double layers = static_cast<double>(
         std::count(config.layer_kind_of.begin(), config.layer_kind_of.end(), static_cast<int>(kind)));
-    const Mask kind_mask = MakeMask(MaskOf(config.layer_kinds[kind], mask), batch.documents);
+    const Mask kind_mask = MakeMask(MaskOf(config.layer_kinds[kind], mask), batch.documents, batch.branches);
     pairs += layers * static_cast<double>(kind_mask.CountPairs());
   }
   // One product of queries and keys, or weights and values, per pair.

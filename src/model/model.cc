@@ -21,20 +21,33 @@ Model::Model(const ModelConfig& config, const ModelOptions& options, Backend& ba
 }
 
 double Model::Loss(const Sequence& sequence) {
+  double loss = 0;
+  ForEachLogits(sequence, [&](int64_t begin, int64_t end, Tensor logits) {
+    loss += backend_.CrossEntropy(logits, sequence.targets.Rows(begin, end));
+  });
+  return loss;
+}
+
+void Model::TokenLosses(const Sequence& sequence, Tensor losses, Tensor argmax) {
+  ForEachLogits(sequence, [&](int64_t begin, int64_t end, Tensor logits) {
+    backend_.TokenLosses(logits, sequence.targets.Rows(begin, end), losses.Rows(begin, end),
+                         argmax.Rows(begin, end));
+  });
+}
+
+template <class F>
+void Model::ForEachLogits(const Sequence& sequence, F f) {
   Arena::Scope scope(backend_.arena());
   const Tensor hidden = Allocate("hidden", options_.dtype, sequence.tokens.dim(0), config_.hidden_size);
-  Forward(sequence, hidden, /*keep=*/false);
-
-  double loss = 0;
+  Hidden(sequence, hidden);
   const HeadWeights w = GetHead();
   ForEachLossChunk(hidden.dim(0), [&](int64_t begin, int64_t end) {
     const Tensor normed = Allocate("final_norm", options_.dtype, end - begin, config_.hidden_size);
     const Tensor logits = Allocate("logits", DType::kFloat32, end - begin, config_.vocab_size);
     Head(w, hidden.Rows(begin, end), normed, logits);
-    loss += backend_.CrossEntropy(logits, sequence.targets.Rows(begin, end));
+    f(begin, end, logits);
   });
   ReleaseHead();
-  return loss;
 }
 
 void Model::Logits(const Sequence& sequence, Tensor logits) {

@@ -28,8 +28,11 @@ class Model {
 
   // Σ of token losses (natural log) over this rank's targets; no gradients.
   double Loss(const Sequence& sequence);
-  // The same, and adds the gradients of (that sum · loss_scale) to the weight store's. loss_scale = 1 /
-  // targets of the step. No rank's gradients contain another rank's rows: the caller sums them.
+  // Of each row: its loss, f32 (t), 0 without a target; and the greedy choice, the lowest id of the largest
+  // logit, int32 (t). (Of a padding row: something.)
+  void TokenLosses(const Sequence& sequence, Tensor losses, Tensor argmax);
+  // The same as Loss, and adds the gradients of (that sum · loss_scale) to the weight store's. loss_scale = 1
+  // / targets of the step. No rank's gradients contain another rank's rows: the caller sums them.
   double LossAndGradients(const Sequence& sequence, double loss_scale);
   // Embedding and all blocks: writes hidden (t, C), of the run's dtype.
   void Hidden(const Sequence& sequence, Tensor hidden) { Forward(sequence, hidden, /*keep=*/false); }
@@ -55,6 +58,9 @@ class Model {
 
   int last_unit() const { return static_cast<int>(config_.num_hidden_layers) + 1; }
   Tensor Allocate(std::string_view name, DType dtype, int64_t rows, int64_t width);
+  // f(begin, end, logits (n, V) f32) for each chunk of rows, without a backward pass.
+  template <class F>
+  void ForEachLogits(const Sequence& sequence, F f);
   template <class F>
   void ForEachLossChunk(int64_t rows, F f);  // f(begin, end), each in an arena scope of its own
 

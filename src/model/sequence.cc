@@ -28,14 +28,15 @@ Shard TakeShard(const Batch& batch, const Layout& layout, int context_rank) {
               .targets = TakeShard(batch.targets, spans, kIgnoreTarget),
               .positions = {}};
   shard.positions.reserve(shard.tokens.size());
+  const std::vector<Segment> segments = SegmentsOf(batch.documents, batch.branches);
   for (const Range& span : spans) {
-    // The first document that ends behind the span's first row.
-    auto document = std::partition_point(batch.documents.begin(), batch.documents.end(),
-                                         [&](const Range& d) { return d.end <= span.begin; });
+    // The first segment that ends behind the span's first row.
+    auto segment =
+        std::ranges::partition_point(segments, [&](const Segment& s) { return s.rows.end <= span.begin; });
     for (int64_t i = span.begin; i < span.end; ++i) {
-      if (document != batch.documents.end() && document->end <= i) ++document;
-      const bool inside = document != batch.documents.end() && document->begin <= i;
-      shard.positions.push_back(inside ? i - document->begin : 0);
+      if (segment != segments.end() && segment->rows.end <= i) ++segment;
+      const bool inside = segment != segments.end() && segment->rows.begin <= i;
+      shard.positions.push_back(inside ? segment->PositionOf(i) : 0);
     }
   }
   return shard;
@@ -94,10 +95,11 @@ Sequence SequenceLoader::Load(const Batch& batch) {
   CopyTo(shard.tokens, tokens_.tensor());
   CopyTo(shard.targets, targets_.tensor());
   CopyTo(shard.positions, positions_.tensor());
-  int64_t longest = 0;
-  for (const Range& document : batch.documents) longest = std::max(longest, document.size());
+  int64_t longest = 0;  // positions
+  for (const Segment& segment : SegmentsOf(batch.documents, batch.branches))
+    longest = std::max(longest, segment.PositionOf(segment.rows.end));
   for (size_t kind = 0; kind < kinds_.size(); ++kind) {
-    masks_[kind] = MakeMask(MaskOf(config_.layer_kinds[kind], mask_), batch.documents);
+    masks_[kind] = MakeMask(MaskOf(config_.layer_kinds[kind], mask_), batch.documents, batch.branches);
     kinds_[kind].rope = rope_tables_[kind].tables(longest);
   }
   return {.tokens = tokens_.tensor(),

@@ -272,15 +272,26 @@ Layout Job::MakeLayout() const {
                 mesh.ulysses, config.stripe_length);
 }
 
-Job PrepareJob(const TrainConfig& config) {
+Job OpenModel(const TrainConfig& config) {
   Job job;
   job.config = config;
   LoadModel(job);
   LoadTokenizer(job);
-  LoadText(job);
-  Resolve(job);
   return job;
 }
+
+Job PrepareJob(Job opened) {
+  LoadText(opened);
+  Resolve(opened);
+  return opened;
+}
+
+Job PrepareJobWithoutText(Job opened) {
+  Resolve(opened);
+  return opened;
+}
+
+Job PrepareJob(const TrainConfig& config) { return PrepareJob(OpenModel(config)); }
 
 Job PrepareJob(const TrainConfig& config, const ModelConfig& model, std::unique_ptr<Corpus> corpus) {
   Job job;

@@ -30,6 +30,7 @@ struct Job {
   DType dtype = DType::kFloat32;
   MaskSpec mask;
   std::vector<std::string> strategies;  // of each of the model's layer kinds, in their order
+  bool forward_only = false;  // evaluation: nothing is kept for a backward pass, no gradients, no optimizer
 
   ModelOptions model_options() const;
   Layout MakeLayout() const;
@@ -39,6 +40,12 @@ struct Job {
 
 // Throws Error (kUsage for a key, kInput for a model or a text) naming what to change.
 Job PrepareJob(const TrainConfig& config);
+// The first half of it, model and tokenizer; and the other, which opens the text and resolves what is left
+// open.
+Job OpenModel(const TrainConfig& config);
+Job PrepareJob(Job opened);
+// The other half where sequences of max_target_length rows come from elsewhere, in a layout that is given.
+Job PrepareJobWithoutText(Job opened);
 // Of a model and a text that are in memory, instead of what model_path and data_path name; no evaluation.
 Job PrepareJob(const TrainConfig& config, const ModelConfig& model, std::unique_ptr<Corpus> corpus);
 

@@ -6,11 +6,14 @@
 namespace longspan {
 namespace {
 
-const std::set<Activation>& KeptActivations() {
-  static const std::set<Activation> kept = {Activation::kDecoderLayerInput, Activation::kQueryProj,
-                                            Activation::kKeyProj,           Activation::kValueProj,
-                                            Activation::kContext,           Activation::kContextLse};
-  return kept;
+std::set<Activation> KeptActivations(const Job& job) {
+  if (job.forward_only) return {};
+  return {Activation::kDecoderLayerInput, Activation::kQueryProj, Activation::kKeyProj,
+          Activation::kValueProj,         Activation::kContext,   Activation::kContextLse};
+}
+
+ResidentWeights::Moments MomentsOf(const Job& job) {
+  return job.forward_only ? ResidentWeights::Moments::kNoGradients : Optimizer::MomentsOf(job.config);
 }
 
 std::vector<std::unique_ptr<AttentionStrategy>> MakeStrategies(const Job& job, Mesh& mesh) {
@@ -34,12 +37,11 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       mesh_(MakeMesh(job.mesh, world)),
       layout_(job.MakeLayout()),
       strategies_(MakeStrategies(job, mesh_)),
-      weights_(MakeParamTable(job.model), job.dtype, Optimizer::MomentsOf(job.config), backend_.get()),
-      activations_(job.model, layout_.rows_per_rank(), job.dtype, KeptActivations(), backend_->dry()),
+      weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get()),
+      activations_(job.model, layout_.rows_per_rank(), job.dtype, KeptActivations(job), backend_->dry()),
       model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), weights_,
              activations_),
-      loader_(job.model, job.model_options(), layout_,
-              mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses) {}
+      loader_(job.model, job.model_options(), layout_, context_rank()) {}
 
 std::map<std::string, int64_t> Replica::MemoryByName() const {
   std::map<std::string, int64_t> bytes;
@@ -71,8 +73,16 @@ DryRun RunDry(const Job& job, int rank) {
   batch.targets.assign(static_cast<size_t>(length), 0);
   batch.documents = {{0, length}};
   batch.num_tokens = batch.num_targets = length;
-  replica.LossAndGradients(batch, 1.0);
-  if (job.eval_corpus) replica.Loss(batch);
+  if (job.forward_only) {
+    Arena& arena = replica.backend().arena();
+    const Arena::Scope scope(arena);
+    const int64_t rows = replica.layout().rows_per_rank();
+    replica.TokenLosses(batch, arena.Allocate("token losses", DType::kFloat32, {rows}),
+                        arena.Allocate("token losses", DType::kInt32, {rows}));
+  } else {
+    replica.LossAndGradients(batch, 1.0);
+    if (job.eval_corpus) replica.Loss(batch);
+  }
   DryRun result = {replica.MemoryByName(), world->traffic()};
   result.memory["sequences"] = SequenceBytes(job);
   if (job.micro_steps() > 1) result.memory["gradients of micro-steps"] = result.memory["gradients"];

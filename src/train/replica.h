@@ -26,11 +26,17 @@ class Replica {
   Backend& backend() { return *backend_; }
   Comm& world() { return *mesh_.world; }
   const Mesh& mesh() const { return mesh_; }
+  const Layout& layout() const { return layout_; }
+  int context_rank() const { return mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses; }
   ResidentWeights& weights() { return weights_; }
 
   // Of this rank's rows of one sequence, which its context ranks work on together: Σ of token losses, natural
   // log.
   double Loss(const Batch& batch) { return model_.Loss(loader_.Load(batch)); }
+  // Of each of this rank's rows: loss (t) f32 and greedy choice (t) int32, as Model::TokenLosses.
+  void TokenLosses(const Batch& batch, Tensor losses, Tensor argmax) {
+    model_.TokenLosses(loader_.Load(batch), losses, argmax);
+  }
   // Also adds the gradients of loss_scale · that sum to the weights' gradients, for this rank's rows alone.
   double LossAndGradients(const Batch& batch, double loss_scale) {
     return model_.LossAndGradients(loader_.Load(batch), loss_scale);
@@ -51,9 +57,10 @@ class Replica {
   SequenceLoader loader_;
 };
 
-// Memory by name of one rank of a run, and what it sends in a micro-step's forward and backward pass, found
-// by running it dry: nothing is computed and no memory taken. Neither depends on the documents.
-// With what the trainer itself holds of a step: its sequences, and the gradients of earlier micro-steps.
+// Memory by name of one rank of a run, and what it sends in a micro-step's forward and backward pass (the
+// forward pass alone of a job that is no more), found by running it dry: nothing is computed and no memory
+// taken. Neither depends on the documents. With what the trainer itself holds of a step: its sequences, and
+// the gradients of earlier micro-steps.
 struct DryRun {
   std::map<std::string, int64_t> memory;
   Comm::Traffic traffic;

@@ -1,12 +1,12 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <vector>
 
 #include "comm/thread_comm.h"
+#include "core/clock.h"
 #include "core/output.h"
 #include "model/flops.h"
 #include "train/checkpoint.h"
@@ -19,10 +19,6 @@
 
 namespace longspan {
 namespace {
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // A step's sequences. Every rank reads all of them, so the divisor of the loss is known beforehand, and keeps
 // its own.

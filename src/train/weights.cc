@@ -14,12 +14,25 @@ int64_t PackedBytes(const ParamRow& row, DType compute_dtype, Backend* backend) 
   return backend->PackedBytes(Tensor(nullptr, compute_dtype, row.shape));
 }
 
+// Of a unit, as long as it, in f32: master, gradient, two moments.
+int64_t NumFlats(ResidentWeights::Moments moments) {
+  switch (moments) {
+    case ResidentWeights::Moments::kNoGradients:
+      return 1;
+    case ResidentWeights::Moments::kNone:
+      return 2;
+    case ResidentWeights::Moments::kAdam:
+      break;
+  }
+  return 4;
+}
+
 int64_t BytesOf(const ParamTable& table, DType compute_dtype, ResidentWeights::Moments moments,
                 Backend* backend) {
   int64_t bytes = 0;
   for (const ParamUnit& unit : table.units) {
     const int64_t floats = Arena::AllocationBytes(unit.num_elements * SizeOf(DType::kFloat32));
-    bytes += floats * (moments == ResidentWeights::Moments::kAdam ? 4 : 2);
+    bytes += floats * NumFlats(moments);
     if (compute_dtype != DType::kFloat32)
       bytes += Arena::AllocationBytes(unit.num_elements * SizeOf(compute_dtype));
     for (const ParamRow& row : unit.rows)
@@ -40,7 +53,7 @@ ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, M
     const int64_t n = unit.num_elements;
     Unit u;
     u.master = arena_.Allocate("weights", DType::kFloat32, {n});
-    u.grad = arena_.Allocate("gradients", DType::kFloat32, {n});
+    if (moments != Moments::kNoGradients) u.grad = arena_.Allocate("gradients", DType::kFloat32, {n});
     if (moments == Moments::kAdam) {
       u.exp_avg = arena_.Allocate("optimizer", DType::kFloat32, {n});
       u.exp_avg_sq = arena_.Allocate("optimizer", DType::kFloat32, {n});
@@ -52,7 +65,7 @@ ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, M
       if (bytes > 0) weight.packed = arena_.Allocate("weights.packed", DType::kByte, {bytes});
       u.weights.push_back(weight);
     }
-    u.grad_views = UnitViews(unit, u.grad);
+    if (!u.grad.IsNull()) u.grad_views = UnitViews(unit, u.grad);
     units_.push_back(std::move(u));
   }
 }

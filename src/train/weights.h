@@ -17,7 +17,9 @@ namespace longspan {
 // micro-step.
 class ResidentWeights final : public WeightStore {
  public:
-  enum class Moments { kNone, kAdam };  // SGD keeps none
+  // What is there besides weights: nothing (they are only run), gradients (SGD), gradients and AdamW's
+  // moments.
+  enum class Moments { kNoGradients, kNone, kAdam };
 
   // For the products of `backend`, which outlives this; a dry one's weights have addresses and sizes but no
   // memory. Null: there will be none, the weights are only loaded or saved.

@@ -157,6 +157,10 @@ class CpuBackend final : public Backend {
     return cpu::CrossEntropy(threads_, logits, targets,
                              Workspace("loss workspace", CrossEntropyWorkspace(logits)));
   }
+  void TokenLosses(Tensor logits, Tensor targets, Tensor losses, Tensor argmax) override {
+    shapes::CheckTokenLosses(logits, targets, losses, argmax);
+    cpu::TokenLosses(threads_, logits, targets, losses, argmax);
+  }
   double CrossEntropyBackward(Tensor logits, Tensor targets, float scale, Tensor dlogits) override {
     shapes::CheckCrossEntropyBackward(logits, targets, dlogits);
     const Arena::Scope scope(arena());

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -74,6 +75,26 @@ double CrossEntropy(Threads threads, Tensor logits, Tensor targets, Tensor works
     if (target[row] == kIgnoreTarget) return 0.0;
     const float* x = data + row * width;
     return RowLoss(threads.kernels.log_sum_exp(x, width), x[target[row]]);
+  });
+}
+
+void TokenLosses(Threads threads, Tensor logits, Tensor targets, Tensor losses, Tensor argmax) {
+  const int64_t width = logits.dim(1);
+  const int32_t* target = CheckedTargets(targets, width);
+  const float* data = logits.data<float>();
+  float* const loss = losses.data<float>();
+  int32_t* const greedy = argmax.data<int32_t>();
+  ParallelBlocks(threads.num, logits.dim(0), kBlockRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* x = data + row * width;
+      const LogSumExp lse = threads.kernels.log_sum_exp(x, width);
+      loss[row] = target[row] == kIgnoreTarget ? 0.0f : static_cast<float>(RowLoss(lse, x[target[row]]));
+      const float max = lse.max;
+      const float* const first =
+          std::find_if(x, x + width, [max](float v) { return v >= max || std::isnan(v); });
+      greedy[row] = static_cast<int32_t>(first - x);
+      DCHECK(greedy[row] < width);
+    }
   });
 }
 

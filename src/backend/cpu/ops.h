@@ -55,6 +55,7 @@ void SoftCap(Threads threads, float cap, Tensor logits);
 void SoftCapBackward(Threads threads, Tensor capped, float cap, Tensor dlogits);
 int64_t CrossEntropyWorkspace(const Tensor& logits);
 double CrossEntropy(Threads threads, Tensor logits, Tensor targets, Tensor workspace);
+void TokenLosses(Threads threads, Tensor logits, Tensor targets, Tensor losses, Tensor argmax);
 double CrossEntropyBackward(Threads threads, Tensor logits, Tensor targets, float scale, Tensor dlogits,
                             Tensor workspace);
 

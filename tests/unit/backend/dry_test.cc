@@ -93,6 +93,7 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
 
   const Tensor logits = make(f32, {tokens, kVocabulary});
   backend.CrossEntropy(logits, ids);
+  backend.TokenLosses(logits, ids, make(f32, {tokens}), make(DType::kInt32, {tokens}));
   const Tensor dlogits = make(dtype, {tokens, kVocabulary});
   backend.CrossEntropyBackward(logits, ids, 1, dlogits);
   backend.SoftCap(30, logits);

@@ -97,6 +97,46 @@ TEST_P(LossTest, LossAndGradient) {
   }
 }
 
+TEST_P(LossTest, TokenLossesAreTheRowsOfTheSum) {
+  for (const auto& [rows, width] :
+       {std::pair<int64_t, int64_t>{1, 1}, {37, 3}, {17, 33}, {5, 9001}, {0, 4}}) {
+    const size_t n = static_cast<size_t>(rows), w = static_cast<size_t>(width);
+    auto logits = Random(random_, n * w, DType::kFloat32, 3);
+    for (double& x : logits) x = std::round(x);  // ties
+    std::vector<double> targets(n);
+    for (double& target : targets)
+      target =
+          random_() % 4 == 0 ? kIgnoreTarget : static_cast<double>(random_() % static_cast<uint64_t>(width));
+    for (const int threads : {1, 3}) {
+      const auto backend = Make(threads);
+      Guarded losses(DType::kFloat32, {rows}), argmax(DType::kInt32, {rows});
+      backend->TokenLosses(Guarded(DType::kFloat32, {rows, width}, logits),
+                           Guarded(DType::kInt32, {rows}, targets), losses, argmax);
+      for (size_t row = 0; row < n; ++row) {
+        const std::vector<double> x(logits.begin() + static_cast<ptrdiff_t>(row * w),
+                                    logits.begin() + static_cast<ptrdiff_t>((row + 1) * w));
+        const double loss = backend->CrossEntropy(Guarded(DType::kFloat32, {1, width}, x),
+                                                  Guarded(DType::kInt32, {1}, {targets[row]}));
+        EXPECT_EQ(losses.tensor().data<float>()[row], static_cast<float>(loss));
+        EXPECT_EQ(argmax.tensor().data<int32_t>()[row], std::max_element(x.begin(), x.end()) - x.begin());
+      }
+    }
+  }
+}
+
+TEST_P(LossTest, TokenLossesOfARowThatIsNotFinite) {
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  Guarded losses(DType::kFloat32, {3}), argmax(DType::kInt32, {3});
+  Make(1)->TokenLosses(Guarded(DType::kFloat32, {3, 3}, {9, nan, 10, -infinity, 0, -infinity, 0, -0.0, 0}),
+                       Guarded(DType::kInt32, {3}, {0, 1, 2}), losses, argmax);
+  EXPECT_TRUE(std::isnan(losses.tensor().data<float>()[0]));
+  EXPECT_EQ(losses.tensor().data<float>()[1], 0);
+  const int32_t* choice = argmax.tensor().data<int32_t>();
+  EXPECT_EQ(choice[0], 1);
+  EXPECT_EQ(choice[1], 1);
+  EXPECT_EQ(choice[2], 0);
+}
+
 TEST_P(LossTest, ExtremeLogits) {
   const double infinity = std::numeric_limits<double>::infinity();
   struct Row {

@@ -76,18 +76,20 @@ Training Train(const std::string& optimizer_name, bool tied, bool packed, int nu
                              .max_target_length = kLength,
                              .mlp_chunk_rows = 30,
                              .loss_chunk_rows = 20};
-  Model model(config, options, *backend, attention, layout, weights, activations);
+  const std::vector<AttentionStrategy*> strategies(config.layer_kind_of.size(), &attention);
+  Model model(config, options, *backend, strategies, weights, activations);
+  SequenceLoader loader(config, options, layout, 0);
   Optimizer optimizer(train, *backend, weights);
   Training result;
   for (uint64_t step = 0; step < 3; ++step) {
     optimizer.ZeroGradients();
     for (uint64_t micro = 0; micro < 2; ++micro) {
       const Batch batch = MakeBatch(kLength, {{0, 20}, {20, 51}}, config.vocab_size, 10 * step + micro);
-      result.numbers.push_back(model.LossAndGradients(batch, 0, 0.01));
+      result.numbers.push_back(model.LossAndGradients(loader.Load(batch), 0.01));
     }
     result.numbers.push_back(optimizer.GradientNorm());
     optimizer.Update(0.01, result.numbers.back());
-    result.numbers.push_back(model.Loss(MakeBatch(kLength, {{0, 53}}, config.vocab_size), 0));
+    result.numbers.push_back(model.Loss(loader.Load(MakeBatch(kLength, {{0, 53}}, config.vocab_size))));
   }
   for (int unit = 0; unit < table.num_units(); ++unit) {
     const float* master = weights.Master(unit).data<float>();

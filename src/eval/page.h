@@ -1,0 +1,43 @@
+// A page of HTML that needs nothing but itself: what a report shows as a picture. Light or dark as the
+// reader's system.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longspan {
+
+std::string EscapeHtml(std::string_view text);
+
+// A whole page: heading, a line below it, and `body`, which is HTML.
+std::string HtmlPage(std::string_view title, std::string_view subtitle, std::string_view body);
+
+// A line through points over a logarithmic axis of powers of two.
+struct Plot {
+  struct Point {
+    double x = 0, y = 0;              // x > 0
+    std::optional<double> deviation;  // a bar of y ± this
+    std::string label;                // shown when pointed at
+  };
+  std::string x_title, y_title;
+  std::vector<Point> points;  // one at least, x ascending
+  double mean = 0;            // a dashed line
+  std::string mean_label;
+};
+std::string SvgPlot(const Plot& plot);
+
+// A table of fractions (0 … 1), each cell as dark as it is large.
+struct HeatMap {
+  std::string corner;  // above the rows' names
+  std::vector<std::string> columns, rows;
+  std::vector<std::vector<double>> values;  // (rows, columns)
+};
+std::string HtmlHeatMap(const HeatMap& map);
+
+// A plain table; all columns but the first are numbers.
+std::string HtmlTable(const std::vector<std::string>& header,
+                      const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace longspan
