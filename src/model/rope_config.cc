@@ -140,8 +140,6 @@ void ReadLongRope(const ConfigReader& object, const RopeContext& context, RopeCo
   const double derived =
       factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(rope.original_max_position_embeddings));
   rope.attention_factor = object.MaybePositive("attention_factor").value_or(derived);
-  Require(std::isfinite(rope.attention_factor), "{}: original_max_position_embeddings 1 is too short",
-          object.where());
 }
 
 }  // namespace
@@ -160,8 +158,10 @@ RopeConfig ReadRope(const ConfigReader& object, const RopeContext& context, bool
   Require(rope.partial_rotary_factor == 1 || context.family->Reads(part),
           "{}: {} {} is not implemented for {}; supported: 1", object.where(), part,
           rope.partial_rotary_factor, context.family->model_type);
+  Require(rope.partial_rotary_factor <= 1, "{}: {} is {}, but must be at most 1", object.where(), part,
+          rope.partial_rotary_factor);
   const int64_t dim = rope.rotary_dim(context.head_dim);
-  Require(rope.partial_rotary_factor <= 1 && dim > 0 && dim % 2 == 0,
+  Require(dim > 0 && dim % 2 == 0,
           "{}: {} {} rotates {} of the {} dimensions of a head, but it must be an even number of them",
           object.where(), part, rope.partial_rotary_factor, dim, context.head_dim);
 
@@ -187,6 +187,8 @@ RopeConfig ReadRope(const ConfigReader& object, const RopeContext& context, bool
       ReadLongRope(object, context, rope);
       break;
   }
+  Require(std::isfinite(rope.attention_factor),
+          "{}: no attention_factor can be derived from these numbers; give it", object.where());
   return rope;
 }
 

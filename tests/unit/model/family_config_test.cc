@@ -129,6 +129,73 @@ TEST(FamilyConfig, WhatEachComputes) {
   EXPECT_EQ(Parse("gemma3_text", R"({"final_logit_softcapping": 5})").final_soft_cap, 5);
 }
 
+// The configs of published models, and how many parameters transformers makes of them.
+TEST(FamilyConfig, PublishedModels) {
+  const struct {
+    const char* name;
+    int64_t num_parameters;
+    const char* config;
+  } models[] = {
+      {"Mistral 7B", 7241732096,
+       R"({"architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+          "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+          "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+          "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta":
+          10000.0, "sliding_window": 4096, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+          "use_cache": true, "vocab_size": 32000})"},
+      {"Qwen2.5 0.5B", 494032768,
+       R"({"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+          "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02,
+          "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 24,
+          "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
+          "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window":
+          32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "use_mrope":
+          false, "use_sliding_window": false, "vocab_size": 151936})"},
+      {"Qwen3 0.6B", 596049920,
+       R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+          "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+          "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
+          "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+          "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps":
+          1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+          "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true,
+          "use_sliding_window": false, "vocab_size": 151936})"},
+      {"Gemma 2 2B", 2614341888,
+       R"({"architectures": ["Gemma2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+          "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid",
+          "eos_token_id": 1, "final_logit_softcapping": 30.0, "head_dim": 256, "hidden_act":
+          "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304,
+          "initializer_range": 0.02, "intermediate_size": 9216, "max_position_embeddings": 8192,
+          "model_type": "gemma2", "num_attention_heads": 8, "num_hidden_layers": 26,
+          "num_key_value_heads": 4, "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps":
+          1e-06, "rope_theta": 10000.0, "sliding_window": 4096, "torch_dtype": "float32", "use_cache":
+          true, "vocab_size": 256000})"},
+      {"Gemma 3 1B", 999885952,
+       R"({"architectures": ["Gemma3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+          "attn_logit_softcapping": null, "bos_token_id": 2, "cache_implementation": "hybrid",
+          "eos_token_id": [1, 106], "final_logit_softcapping": null, "head_dim": 256,
+          "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "initializer_range": 0.02,
+          "intermediate_size": 6912, "max_position_embeddings": 32768, "model_type": "gemma3_text",
+          "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1, "pad_token_id":
+          0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+          "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern":
+          6, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 262144})"},
+      {"Phi-3 mini 4k", 3821079552,
+       R"({"architectures": ["Phi3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "auto_map":
+          {"AutoConfig": "configuration_phi3.Phi3Config"}, "bos_token_id": 1, "embd_pdrop": 0.0,
+          "eos_token_id": 32000, "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02,
+          "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "phi3",
+          "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
+          "original_max_position_embeddings": 4096, "pad_token_id": 32000, "resid_pdrop": 0.0,
+          "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047,
+          "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size":
+          32064})"},
+  };
+  for (const auto& model : models)
+    EXPECT_EQ(ParseModelConfig(model.config, model.name).num_parameters(), model.num_parameters)
+        << model.name;
+}
+
 TEST(FamilyConfig, WindowsOfLayers) {
   const auto windows = [](const char* type, const std::string& changes) {
     return Windows(Parse(type, changes));
