@@ -83,9 +83,9 @@ const ModelFamily& ReadFamily(const ConfigReader& reader) {
   for (const ModelFamily& family : ModelFamilies()) {
     const ConfigJson wanted = ConfigJson::array({family.architecture});
     if (type ? *type != family.model_type : *architectures != wanted) continue;
-    Require(!architectures || *architectures == wanted,
-            "{}: architectures {} is not implemented for {}; supported: [\"{}\"]", reader.where(),
-            Quoted(*architectures), family.model_type, family.architecture);
+    if (architectures)
+      Require(*architectures == wanted, "{}: architectures {} is not implemented for {}; supported: [\"{}\"]",
+              reader.where(), Quoted(*architectures), family.model_type, family.architecture);
     return family;
   }
   const std::string name = type ? "model_type '" + *type + "'" : "architectures " + architectures->dump();

@@ -1,7 +1,6 @@
 // Typed reading of a config.json, in which most keys say nothing about what is computed and are passed over.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -50,7 +49,9 @@ class ConfigReader {
   std::optional<double> MaybeNumber(const std::string& key, double min, const char* wanted) const {
     const ConfigJson* value = Find(key);
     if (!value) return std::nullopt;
-    RequireValue(value->is_number() && std::isfinite(value->get<double>()) && value->get<double>() >= min,
+    // What is computed in float32 must be finite there.
+    RequireValue(value->is_number() && value->get<double>() >= min &&
+                     value->get<double>() <= std::numeric_limits<float>::max(),
                  key, *value, wanted);
     return value->get<double>();
   }

@@ -182,6 +182,7 @@ TEST(Config, RefusesBadInputNamingTheKey) {
       {R"({"head_dim": 15})", "head_dim 15 is odd"},
       {R"({"tie_word_embeddings": 1})", "tie_word_embeddings is 1"},
       {R"({"rms_norm_eps": -1e-5})", "rms_norm_eps is -1e-05"},
+      {R"({"rms_norm_eps": 1e300})", "rms_norm_eps is 1e+300"},
       {R"({"rope_theta": 0})", "rope_theta is 0"},
       {R"({"model_type": 3})", "model_type is 3"},
       {R"({"rope_scaling": 8})", "rope_scaling is 8"},
