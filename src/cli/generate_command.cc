@@ -11,7 +11,8 @@ namespace {
 constexpr double kMostTokens = 1LL << 40;
 
 // Of training's keys those that say the same here.
-constexpr std::string_view kModelKeys[] = {"tokenizer_path", "tokenizer_pattern"};
+constexpr std::string_view kModelKeys[] = {"rope_theta", "rope_scaling", "tokenizer_path",
+                                           "tokenizer_pattern"};
 constexpr std::string_view kRunKeys[] = {"threads_per_rank",      "attention_mask",
                                          "sliding_window_size",   "chunk_attn_window_size",
                                          "attention_sink_tokens", "dtype"};

@@ -60,7 +60,6 @@ Decoder::Decoder(const ModelConfig& config, const ModelOptions& options, Backend
                  WeightStore& weights)
     : config_(config),
       options_(options),
-      backend_(backend),
       attention_(MakeAttention(config, options)),
       activations_(config, 0, options.dtype, {}, /*measure=*/false),
       model_(config, options, backend, Pointers(attention_), weights, activations_),

@@ -47,7 +47,6 @@ class Decoder {
 
   const ModelConfig& config_;
   const ModelOptions& options_;
-  Backend& backend_;
   std::vector<std::unique_ptr<CachedAttention>> attention_;  // by layer
   ResidentActivationStore activations_;                      // none
   Model model_;

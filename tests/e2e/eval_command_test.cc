@@ -63,6 +63,12 @@ TEST_F(EvalCommandTest, LossIsThatOfTraining) {
   EXPECT_EQ(one["targets"], targets);
   EXPECT_NEAR(one["loss"].get<double>(), loss / static_cast<double>(targets), 1e-9);
 
+  // A context that is extended beforehand.
+  const nlohmann::json extended =
+      Json(Book() + " max_target_length=500 rope_scaling='{rope_type: linear, factor: 4}'");
+  EXPECT_EQ(extended["tokens"], one["tokens"]);
+  EXPECT_GT(std::abs(extended["loss"].get<double>() - one["loss"].get<double>()), 1e-4);
+
   // A step of one sequence without learning says the loss of that sequence.
   const nlohmann::json first = Json(Book() + " max_target_length=500 eval_steps=1");
   const std::string run = directory_ / "runs/step";
