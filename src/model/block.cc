@@ -17,13 +17,14 @@ Tensor Matrix(Tensor x, int64_t begin, int64_t end) {
 
 struct Projection {
   Activation id;
-  BlockParam weight;
-  bool rotates;
+  BlockParam weight, bias;
+  BlockParam norm = kNumBlockParams;  // none
+  bool rotates = false;
 };
 constexpr Projection kProjections[] = {
-    {Activation::kQueryProj, kQueryProj, true},
-    {Activation::kKeyProj, kKeyProj, true},
-    {Activation::kValueProj, kValueProj, false},
+    {Activation::kQueryProj, kQueryProj, kQueryBias, kQueryNorm, true},
+    {Activation::kKeyProj, kKeyProj, kKeyBias, kKeyNorm, true},
+    {Activation::kValueProj, kValueProj, kValueBias},
 };
 // What Project and Attend write.
 constexpr Activation kAttention[] = {Activation::kQueryProj, Activation::kKeyProj, Activation::kValueProj,
@@ -37,7 +38,8 @@ Block::Block(const ModelConfig& config, const ModelOptions& options, Backend& ba
       options_(options),
       backend_(backend),
       strategies_(strategies.begin(), strategies.end()),
-      activations_(activations) {
+      activations_(activations),
+      params_(BlockParams(config)) {
   CHECK(options.mlp_chunk_rows > 0);
   CHECK(static_cast<int64_t>(strategies_.size()) == config.num_hidden_layers);
   CHECK(config.layer_kind_of.size() == strategies_.size());
@@ -67,7 +69,9 @@ void Block::ForEachChunk(int64_t rows, F f) {
   }
 }
 
-void Block::Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Tensor y, bool keep) {
+void Block::Forward(int layer, std::span<const Weight> weights, const Sequence& sequence, Tensor x, Tensor y,
+                    bool keep) {
+  const Weights w = ByBlockParam(params_, weights);
   const int64_t rows = x.dim(0);
   Arena::Scope scope(backend_.arena());
 
@@ -85,13 +89,18 @@ void Block::Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Te
   const Tensor context = a[Index(Activation::kContext)];
   ForEachChunk(rows, [&](int64_t begin, int64_t end) {
     const FeedForward f = FeedForwardIn(w, x.Rows(begin, end), Matrix(context, begin, end));
-    Linear(backend_, f.act, w[kDownProj], y.Rows(begin, end));
-    backend_.Add(f.h, y.Rows(begin, end));
+    const Tensor out = y.Rows(begin, end);
+    Linear(backend_, f.act, w[kDownProj], out, w[kDownBias].values);
+    if (config_.sandwich_norms) backend_.RmsNorm(out, NormOf(w, kFeedForwardOutNorm), out);
+    backend_.Add(f.h, out);
   });
 }
 
-void Block::Backward(int layer, Weights w, Gradients dw, const Sequence& sequence, Tensor dresidual) {
+void Block::Backward(int layer, std::span<const Weight> weights, std::span<const Tensor> gradients,
+                     const Sequence& sequence, Tensor dresidual) {
   using enum Activation;
+  const Weights w = ByBlockParam(params_, weights);
+  const Gradients dw = ByBlockParam(params_, gradients);
   const int64_t rows = dresidual.dim(0);
   Arena& arena = backend_.arena();
   Arena::Scope scope(arena);
@@ -119,7 +128,7 @@ void Block::Backward(int layer, Weights w, Gradients dw, const Sequence& sequenc
   ProjectBackward(w, dw, x, dq, dk, dv, dresidual);
 }
 
-Block::Activations Block::Recall(int layer, const Layer& at, Weights w, Tensor x) {
+Block::Activations Block::Recall(int layer, const Layer& at, const Weights& w, Tensor x) {
   using enum Activation;
   Activations a, missing;  // null: kept
   for (const Activation id : kAttention) {
@@ -134,40 +143,49 @@ Block::Activations Block::Recall(int layer, const Layer& at, Weights w, Tensor x
   return a;
 }
 
-void Block::Project(const Layer& at, Weights w, Tensor x, const Activations& out) {
+void Block::Project(const Layer& at, const Weights& w, Tensor x, const Activations& out) {
   if (std::all_of(std::begin(kProjections), std::end(kProjections),
                   [&](const Projection& p) { return out[Index(p.id)].IsNull(); }))
     return;
   ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
     const Tensor normed = Allocate("input_norm", end - begin, config_.hidden_size);
-    backend_.RmsNorm(x.Rows(begin, end), {w[kInputNorm].values, config_.rms_norm_eps}, normed);
+    backend_.RmsNorm(x.Rows(begin, end), NormOf(w, kInputNorm), normed);
     for (const Projection& p : kProjections) {
-      const Tensor& heads = out[Index(p.id)];
-      if (heads.IsNull()) continue;
-      Linear(backend_, normed, w[p.weight], Matrix(heads, begin, end));
-      if (p.rotates)
-        backend_.Rope(heads.Rows(begin, end), at.positions.Rows(begin, end), at.inputs.rope,
-                      /*inverse=*/false);
+      if (out[Index(p.id)].IsNull()) continue;
+      const Tensor heads = out[Index(p.id)].Rows(begin, end);
+      Linear(backend_, normed, w[p.weight], Matrix(heads, 0, end - begin), w[p.bias].values);
+      if (config_.query_key_norm && p.norm != kNumBlockParams)
+        backend_.RmsNorm(heads, NormOf(w, p.norm), heads);
+      if (p.rotates) backend_.Rope(heads, at.positions.Rows(begin, end), at.inputs.rope, /*inverse=*/false);
     }
   });
 }
 
-void Block::ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor dk, Tensor dv,
+void Block::ProjectBackward(const Weights& w, const Gradients& dw, Tensor x, Tensor dq, Tensor dk, Tensor dv,
                             Tensor dresidual) {
   const Tensor gradients[] = {dq, dk, dv};  // in the order of kProjections
   ForEachChunk(x.dim(0), [&](int64_t begin, int64_t end) {
     const int64_t n = end - begin, width = config_.hidden_size;
     const Tensor normed = Allocate("input_norm", n, width);
-    backend_.RmsNorm(x.Rows(begin, end), {w[kInputNorm].values, config_.rms_norm_eps}, normed);
+    backend_.RmsNorm(x.Rows(begin, end), NormOf(w, kInputNorm), normed);
     // Three products are summed, in f32.
     const Tensor sum = backend_.arena().Allocate("input_norm_gradient", DType::kFloat32, {n, width});
     for (size_t i = 0; i < std::size(gradients); ++i) {
-      const Tensor dheads = Matrix(gradients[i], begin, end);
-      LinearBackwardWeight(backend_, dheads, normed, dw[kProjections[i].weight]);
-      LinearBackwardInput(backend_, dheads, w[kProjections[i].weight], sum, /*accumulate=*/i > 0);
+      const Projection& p = kProjections[i];
+      Arena::Scope scope(backend_.arena());
+      const Tensor dheads = gradients[i].Rows(begin, end);
+      Tensor dprojection = Matrix(dheads, 0, n);
+      if (config_.query_key_norm && p.norm != kNumBlockParams) {
+        const Tensor projection = Allocate("head_norm_input", n, dprojection.dim(1));
+        Linear(backend_, normed, w[p.weight], projection, w[p.bias].values);
+        const Tensor heads = projection.Reshape({n, dheads.dim(1), dheads.dim(2)});
+        dprojection = Matrix(NormBackwardInPlace(w, dw, p.norm, heads, dheads), 0, n);
+      }
+      LinearBackwardWeight(backend_, dprojection, normed, dw[p.weight], dw[p.bias]);
+      LinearBackwardInput(backend_, dprojection, w[p.weight], sum, /*accumulate=*/i > 0);
     }
-    backend_.RmsNormBackward(x.Rows(begin, end), {w[kInputNorm].values, config_.rms_norm_eps}, sum,
-                             dresidual.Rows(begin, end), dw[kInputNorm], /*accumulate=*/true);
+    backend_.RmsNormBackward(x.Rows(begin, end), NormOf(w, kInputNorm), sum, dresidual.Rows(begin, end),
+                             dw[kInputNorm], /*accumulate=*/true);
   });
 }
 
@@ -177,45 +195,80 @@ void Block::Attend(const Layer& at, const Activations& a) {
                        a[Index(kValueProj)], a[Index(kContext)], a[Index(kContextLse)]);
 }
 
-Block::FeedForward Block::FeedForwardIn(Weights w, Tensor x, Tensor context) {
+Block::FeedForward Block::FeedForwardIn(const Weights& w, Tensor x, Tensor context) {
   const int64_t n = x.dim(0), width = config_.hidden_size, inner = config_.intermediate_size;
-  const FeedForward f = {.h = Allocate("residual", n, width),
-                         .m = Allocate("post_attention_norm", n, width),
-                         .gate = Allocate("mlpwi_0", n, inner),
-                         .up = Allocate("mlpwi_1", n, inner),
-                         .act = Allocate("mlpwo_input", n, inner)};
-  Linear(backend_, context, w[kOutProj], f.h);
-  backend_.AddRmsNorm(x, f.h, {w[kPostAttentionNorm].values, config_.rms_norm_eps}, f.m);
-  Linear(backend_, f.m, w[kGateProj], f.gate);
-  Linear(backend_, f.m, w[kUpProj], f.up);
-  backend_.Glu(GateActivation::kSilu, f.gate, f.up, f.act);
+  FeedForward f = {.attention_out = {},
+                   .h = Allocate("residual", n, width),
+                   .m = Allocate("feed_forward_norm", n, width),
+                   .gate = Allocate("mlpwi_0", n, inner),
+                   .up = Allocate("mlpwi_1", n, inner),
+                   .act = Allocate("mlpwo_input", n, inner)};
+  if (config_.sandwich_norms) {
+    f.attention_out = Allocate("attention_out", n, width);
+    Linear(backend_, context, w[kOutProj], f.attention_out, w[kOutBias].values);
+    backend_.RmsNorm(f.attention_out, NormOf(w, kAttentionOutNorm), f.h);
+  } else {
+    Linear(backend_, context, w[kOutProj], f.h, w[kOutBias].values);
+  }
+  backend_.AddRmsNorm(x, f.h, NormOf(w, kFeedForwardNorm), f.m);
+  Linear(backend_, f.m, w[kGateProj], f.gate, w[kGateBias].values);
+  Linear(backend_, f.m, w[kUpProj], f.up, w[kUpBias].values);
+  backend_.Glu(config_.gate_activation, f.gate, f.up, f.act);
   return f;
 }
 
 // dresidual (n, C): dy in, dh out. dcontext (n, H · E) is written.
-void Block::FeedForwardBackward(Weights w, Gradients dw, Tensor x, Tensor context, Tensor dresidual,
-                                Tensor dcontext) {
+void Block::FeedForwardBackward(const Weights& w, const Gradients& dw, Tensor x, Tensor context,
+                                Tensor dresidual, Tensor dcontext) {
   const int64_t n = x.dim(0), width = config_.hidden_size, inner = config_.intermediate_size;
   const FeedForward f = FeedForwardIn(w, x, context);
 
   const Tensor dact = Allocate("mlpwo_input_gradient", n, inner);
-  LinearBackwardWeight(backend_, dresidual, f.act, dw[kDownProj]);
-  LinearBackwardInput(backend_, dresidual, w[kDownProj], dact);
+  {
+    Arena::Scope scope(backend_.arena());
+    Tensor dout = dresidual;
+    if (config_.sandwich_norms) {
+      const Tensor out = Allocate("mlp_out", n, width);
+      Linear(backend_, f.act, w[kDownProj], out, w[kDownBias].values);
+      dout = NormBackwardInPlace(w, dw, kFeedForwardOutNorm, out, dresidual);
+    }
+    LinearBackwardWeight(backend_, dout, f.act, dw[kDownProj], dw[kDownBias]);
+    LinearBackwardInput(backend_, dout, w[kDownProj], dact);
+  }
 
   const Tensor dgate = Allocate("mlpwi_0_gradient", n, inner), dup = Allocate("mlpwi_1_gradient", n, inner);
-  backend_.GluBackward(GateActivation::kSilu, f.gate, f.up, dact, dgate, dup);
-  LinearBackwardWeight(backend_, dgate, f.m, dw[kGateProj]);
-  LinearBackwardWeight(backend_, dup, f.m, dw[kUpProj]);
+  backend_.GluBackward(config_.gate_activation, f.gate, f.up, dact, dgate, dup);
+  LinearBackwardWeight(backend_, dgate, f.m, dw[kGateProj], dw[kGateBias]);
+  LinearBackwardWeight(backend_, dup, f.m, dw[kUpProj], dw[kUpBias]);
 
   // Two products are summed, in f32.
-  const Tensor sum = backend_.arena().Allocate("post_attention_norm_gradient", DType::kFloat32, {n, width});
+  const Tensor sum = backend_.arena().Allocate("feed_forward_norm_gradient", DType::kFloat32, {n, width});
   LinearBackwardInput(backend_, dgate, w[kGateProj], sum);
   LinearBackwardInput(backend_, dup, w[kUpProj], sum, /*accumulate=*/true);
-  backend_.RmsNormBackward(f.h, {w[kPostAttentionNorm].values, config_.rms_norm_eps}, sum, dresidual,
-                           dw[kPostAttentionNorm], /*accumulate=*/true);
+  backend_.RmsNormBackward(f.h, NormOf(w, kFeedForwardNorm), sum, dresidual, dw[kFeedForwardNorm],
+                           /*accumulate=*/true);
 
-  LinearBackwardWeight(backend_, dresidual, context, dw[kOutProj]);
-  LinearBackwardInput(backend_, dresidual, w[kOutProj], dcontext);
+  const Tensor dattention = config_.sandwich_norms
+                                ? NormBackwardInPlace(w, dw, kAttentionOutNorm, f.attention_out, dresidual)
+                                : dresidual;
+  LinearBackwardWeight(backend_, dattention, context, dw[kOutProj], dw[kOutBias]);
+  LinearBackwardInput(backend_, dattention, w[kOutProj], dcontext);
+}
+
+Norm Block::NormOf(const Weights& w, BlockParam param) const {
+  return {w[param].values, config_.rms_norm_eps, static_cast<float>(config_.norm_offset)};
+}
+
+Tensor Block::NormBackwardInPlace(const Weights& w, const Gradients& dw, BlockParam param, Tensor x,
+                                  Tensor dy) {
+  Arena::Scope scope(backend_.arena());
+  Tensor wide = dy;
+  if (dy.dtype() != DType::kFloat32) {
+    wide = backend_.arena().Allocate("norm_gradient", DType::kFloat32, dy.shape());
+    backend_.Cast(dy, wide);
+  }
+  backend_.RmsNormBackward(x, NormOf(w, param), wide, x, dw[param], /*accumulate=*/false);
+  return x;
 }
 
 }  // namespace longspan

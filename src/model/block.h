@@ -1,8 +1,12 @@
-// One transformer block of a Llama, forward and backward, for the rows that this rank holds.
+// One transformer block, forward and backward, for the rows that this rank holds.
 //
-//   n = RmsNorm(x; g₁)     q, k = RoPE(n Wqᵀ), RoPE(n Wkᵀ)     v = n Wvᵀ     c = Attention(q, k, v)
+//   n = Norm(x; g₁)        q, k = RoPE(n Wqᵀ), RoPE(n Wkᵀ)     v = n Wvᵀ     c = Attention(q, k, v)
 //   h = x + c Woᵀ
-//   m = RmsNorm(h; g₂)     y = h + (silu(m Wgᵀ) ∘ (m Wuᵀ)) Wdᵀ
+//   m = Norm(h; g₂)        y = h + (act(m Wgᵀ) ∘ (m Wuᵀ)) Wdᵀ
+//
+// A model may have biases in its products, norms of each head of q and k before RoPE, and norms of what
+// attention and the feed-forward layer give before it is added to x and h (sandwich norms). Which it has are
+// switches of ModelConfig.
 //
 // Attention alone looks across rows, and so across ranks: it is the strategy's. All else works row by row and
 // goes through `mlp_chunk_rows` rows at a time, so that what lies between x and y never exists for all rows
@@ -33,15 +37,17 @@ class Block {
   Block(const ModelConfig& config, const ModelOptions& options, Backend& backend,
         std::span<AttentionStrategy* const> strategies, ActivationStore& activations);
 
-  using Weights = std::span<const Weight>;    // by BlockParam
-  using Gradients = std::span<const Tensor>;  // likewise, f32
+  using Weights = std::array<Weight, kNumBlockParams>;    // by BlockParam
+  using Gradients = std::array<Tensor, kNumBlockParams>;  // likewise, f32
 
   // x, y (t, C), which may be the same. With `keep`, activations go to the store, as the backward pass needs
-  // it; x is the store's already.
-  void Forward(int layer, Weights w, const Sequence& sequence, Tensor x, Tensor y, bool keep);
+  // it; x is the store's already. `weights` are a unit's.
+  void Forward(int layer, std::span<const Weight> weights, const Sequence& sequence, Tensor x, Tensor y,
+               bool keep);
 
-  // In place: dresidual (t, C) comes in as dy and goes out as dx. Adds to dw.
-  void Backward(int layer, Weights w, Gradients dw, const Sequence& sequence, Tensor dresidual);
+  // In place: dresidual (t, C) comes in as dy and goes out as dx. Adds to `gradients`, a unit's, f32.
+  void Backward(int layer, std::span<const Weight> weights, std::span<const Tensor> gradients,
+                const Sequence& sequence, Tensor dresidual);
 
  private:
   // What the attention of one layer reads and writes: query_proj … context_lse, by Activation.
@@ -56,20 +62,26 @@ class Block {
   Layer LayerOf(int layer, const Sequence& sequence) const;
 
   // The inputs and outputs of attention in the backward pass: taken from the store, else computed again.
-  Activations Recall(int layer, const Layer& at, Weights w, Tensor x);
+  Activations Recall(int layer, const Layer& at, const Weights& w, Tensor x);
   // Writes those of query_proj, key_proj and value_proj that aren't null, from x.
-  void Project(const Layer& at, Weights w, Tensor x, const Activations& out);
-  void ProjectBackward(Weights w, Gradients dw, Tensor x, Tensor dq, Tensor dk, Tensor dv, Tensor dresidual);
+  void Project(const Layer& at, const Weights& w, Tensor x, const Activations& out);
+  void ProjectBackward(const Weights& w, const Gradients& dw, Tensor x, Tensor dq, Tensor dk, Tensor dv,
+                       Tensor dresidual);
   void Attend(const Layer& at, const Activations& a);
 
-  // What follows attention, rows of one chunk. h, m, gate, up and act are recomputed in the backward pass.
+  // What follows attention, rows of one chunk. All of it is recomputed in the backward pass.
   struct FeedForward {
+    Tensor attention_out;  // (n, C), before its norm; null without sandwich norms
     Tensor h, m;           // (n, C)
     Tensor gate, up, act;  // (n, F)
   };
-  FeedForward FeedForwardIn(Weights w, Tensor x, Tensor context);
-  void FeedForwardBackward(Weights w, Gradients dw, Tensor x, Tensor context, Tensor dresidual,
+  FeedForward FeedForwardIn(const Weights& w, Tensor x, Tensor context);
+  void FeedForwardBackward(const Weights& w, const Gradients& dw, Tensor x, Tensor context, Tensor dresidual,
                            Tensor dcontext);
+
+  Norm NormOf(const Weights& w, BlockParam param) const;
+  // Puts the gradient of x in y = Norm(x) in the place of x, which it returns.
+  Tensor NormBackwardInPlace(const Weights& w, const Gradients& dw, BlockParam param, Tensor x, Tensor dy);
 
   Tensor Allocate(std::string_view name, int64_t rows, int64_t width);  // of the run's dtype
   Tensor AllocateActivation(Activation id, int64_t rows);
@@ -82,6 +94,7 @@ class Block {
   Backend& backend_;
   const std::vector<AttentionStrategy*> strategies_;
   ActivationStore& activations_;
+  const std::vector<BlockParam> params_;
 };
 
 }  // namespace longspan

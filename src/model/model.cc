@@ -83,6 +83,7 @@ double Model::LossAndGradients(const Sequence& sequence, double loss_scale) {
     weights_.Release(unit);
     weights_.GradReady(unit);
   }
+  ScaleEmbedding(hidden);
   backend_.EmbeddingBackward(sequence.tokens, hidden, weights_.Grad(0)[0]);
   weights_.GradReady(0);
   return loss;
@@ -99,6 +100,7 @@ void Model::Forward(const Sequence& sequence, Tensor hidden, bool keep) {
   Tensor x = input_of(0);
   weights_.Prefetch(1);
   backend_.Embedding(sequence.tokens, weights_.Get(0)[0].values, x);
+  ScaleEmbedding(x);
   weights_.Release(0);
   for (int layer = 0; layer < num_layers; ++layer) {
     const int unit = layer + 1;
@@ -128,11 +130,12 @@ double Model::HeadLossAndGradients(const Sequence& sequence, Tensor hidden, doub
     Head(w, x, normed, logits);
     loss += backend_.CrossEntropyBackward(logits, sequence.targets.Rows(begin, end),
                                           static_cast<float>(loss_scale), dlogits);
+    if (config_.final_soft_cap > 0) backend_.SoftCapBackward(logits, final_soft_cap(), dlogits);
     LinearBackwardWeight(backend_, dlogits, normed, dhead);
 
     const Tensor dnormed = Allocate("final_norm_gradient", DType::kFloat32, n, width);
     LinearBackwardInput(backend_, dlogits, w.head, dnormed);
-    backend_.RmsNormBackward(x, {w.norm, config_.rms_norm_eps}, dnormed, /*dx=*/x, dlast[kFinalNorm],
+    backend_.RmsNormBackward(x, FinalNorm(w), dnormed, /*dx=*/x, dlast[kFinalNorm],
                              /*accumulate=*/false);
   });
   ReleaseHead();
@@ -153,8 +156,19 @@ void Model::ReleaseHead() {
 }
 
 void Model::Head(const HeadWeights& w, Tensor hidden, Tensor normed, Tensor logits) {
-  backend_.RmsNorm(hidden, {w.norm, config_.rms_norm_eps}, normed);
+  backend_.RmsNorm(hidden, FinalNorm(w), normed);
   Linear(backend_, normed, w.head, logits);
+  if (config_.final_soft_cap > 0) backend_.SoftCap(final_soft_cap(), logits);
+}
+
+Norm Model::FinalNorm(const HeadWeights& w) const {
+  return {w.norm, config_.rms_norm_eps, static_cast<float>(config_.norm_offset)};
+}
+
+void Model::ScaleEmbedding(Tensor x) {
+  if (config_.embedding_scale == 1) return;
+  const float scale = static_cast<float>(config_.embedding_scale);
+  backend_.Scale(options_.dtype == DType::kBFloat16 ? static_cast<float>(BFloat16(scale)) : scale, x);
 }
 
 Tensor Model::Allocate(std::string_view name, DType dtype, int64_t rows, int64_t width) {

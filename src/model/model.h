@@ -53,8 +53,13 @@ class Model {
   };
   HeadWeights GetHead();
   void ReleaseHead();
-  // normed (n, C) and logits (n, V) f32 of rows of hidden.
+  // normed (n, C) and logits (n, V) f32, capped if the model does so, of rows of hidden.
   void Head(const HeadWeights& w, Tensor hidden, Tensor normed, Tensor logits);
+
+  Norm FinalNorm(const HeadWeights& w) const;
+  // x *= the model's embedding scale, which has the run's dtype as in transformers.
+  void ScaleEmbedding(Tensor x);
+  float final_soft_cap() const { return static_cast<float>(config_.final_soft_cap); }
 
   int last_unit() const { return static_cast<int>(config_.num_hidden_layers) + 1; }
   Tensor Allocate(std::string_view name, DType dtype, int64_t rows, int64_t width);

@@ -31,9 +31,9 @@ constexpr const char* kTokenizerFiles[] = {
 
 void AppendViews(const ParamUnit& unit, Tensor flat, const std::string& suffix,
                  std::vector<SafetensorsTensor>& tensors) {
-  const std::vector<Tensor> views = UnitViews(unit, flat);
+  const std::vector<Tensor> views = StoredViews(unit, flat);
   for (size_t i = 0; i < views.size(); ++i)
-    tensors.push_back({unit.rows[i].name + suffix, views[i], unit.rows[i].shape});
+    tensors.push_back({unit.stored[i].name + suffix, views[i], unit.stored[i].shape});
 }
 
 std::vector<SafetensorsTensor> ModelTensors(const ResidentWeights& weights) {

@@ -36,15 +36,6 @@ class UnavailableTokenizer final : public Tokenizer {
   int64_t vocab_size_;
 };
 
-// What configs can say and blocks don't compute yet.
-void RefuseUncomputed(const ModelConfig& m, const std::string& where) {
-  const bool computed = !m.query_key_value_bias && !m.out_proj_bias && !m.mlp_bias && !m.query_key_norm &&
-                        !m.sandwich_norms && m.norm_offset == 0 && m.embedding_scale == 1 &&
-                        m.final_soft_cap == 0 && !m.fused_projections &&
-                        m.gate_activation == GateActivation::kSilu;
-  Require(computed, "{}: the blocks of this {} are not implemented yet", where, m.model_type);
-}
-
 void LoadModel(Job& job) {
   const std::string& path = job.config.model_path;
   Require(ExitCode::kUsage, !path.empty(),
@@ -64,7 +55,6 @@ void LoadModel(Job& job) {
   job.model_json = OverrideRope(text, where, job.config.rope_theta, job.config.rope_scaling);
   job.model_json = ExtendPositions(job.model_json, where, job.config.max_target_length);
   job.model = ParseModelConfig(job.model_json, where);
-  RefuseUncomputed(job.model, where);
   job.config_changes = DescribeChanges(text, job.model_json);
 }
 

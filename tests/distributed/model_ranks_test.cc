@@ -37,24 +37,64 @@ Batch PackedBatch(const ModelConfig& config) {
   return MakeBatch(53, {{0, 20}, {20, 21}, {24, 49}}, config.vocab_size);
 }
 
+ModelResult RunTiny(const ModelConfig& config, const RanksSpec& spec, const Batch& batch) {
+  return testing::RunModel(config, testing::InitialWeights(config, 3), spec, std::span(&batch, 1));
+}
+
+void ExpectEqual(const ModelResult& got, const ModelResult& wanted) {
+  EXPECT_NEAR(got.loss / wanted.loss, 1, kTolerance);
+  EXPECT_NEAR(got.eval_loss / wanted.loss, 1, kTolerance);
+  EXPECT_LT(testing::GradientDifference(got, wanted), kTolerance);
+  EXPECT_LT(testing::RelativeDifference(got.logits, wanted.logits), kTolerance);
+}
+
 class EveryStrategy : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryStrategy, LossAndRawGradientsEqualOneRanks) {
   const ModelConfig config = TiedConfig();
   const Batch batch = PackedBatch(config);
-  const auto run = [&](const RanksSpec& spec) {
-    return testing::RunModel(config, testing::InitialWeights(config, 3), spec, std::span(&batch, 1));
-  };
-  const ModelResult wanted = run({.ranks = 1, .layout = LayoutKind::kContiguous});
+  const ModelResult wanted = RunTiny(config, {.layout = LayoutKind::kContiguous}, batch);
   for (const int ranks : kRanks) {
     for (const LayoutKind layout : kLayouts) {
       const RanksSpec spec{.ranks = ranks, .strategy = GetParam(), .layout = layout};
       SCOPED_TRACE(spec.ToString());
-      const ModelResult got = run(spec);
-      EXPECT_NEAR(got.loss / wanted.loss, 1, kTolerance);
-      EXPECT_NEAR(got.eval_loss / wanted.loss, 1, kTolerance);
-      EXPECT_LT(testing::GradientDifference(got, wanted), kTolerance);
-      EXPECT_LT(testing::RelativeDifference(got.logits, wanted.logits), kTolerance);
+      ExpectEqual(RunTiny(config, spec, batch), wanted);
+    }
+  }
+}
+
+// What families differ by, where documents, windows and stretched rotary embeddings cross ranks.
+TEST_P(EveryStrategy, EveryFamilyEqualsOneRank) {
+  const std::pair<int, LayoutKind> cases[] = {
+      {2, LayoutKind::kZigzag}, {3, LayoutKind::kStriped}, {4, LayoutKind::kContiguous}};
+  for (const testing::NamedConfig& family : testing::TinyFamilies()) {
+    const Batch batch = PackedBatch(family.config);
+    const ModelResult wanted = RunTiny(family.config, {.layout = LayoutKind::kContiguous}, batch);
+    for (const auto& [ranks, layout] : cases) {
+      const RanksSpec spec{.ranks = ranks, .strategy = GetParam(), .layout = layout};
+      SCOPED_TRACE(family.name + ", " + spec.ToString());
+      ExpectEqual(RunTiny(family.config, spec, batch), wanted);
+    }
+  }
+}
+
+// Layers of one kind by one strategy, of the other by another.
+TEST(MixedStrategies, EqualOneRank) {
+  for (const testing::NamedConfig& family : testing::TinyFamilies()) {
+    if (family.config.layer_kinds.size() < 2) continue;
+    const Batch batch = PackedBatch(family.config);
+    const ModelResult wanted = RunTiny(family.config, {.layout = LayoutKind::kContiguous}, batch);
+    for (const RanksSpec& mixed :
+         {RanksSpec{.ranks = 4, .strategy = "ring", .of_kinds = {"ulysses", "ring"}},
+          RanksSpec{.ranks = 3, .strategy = "ring", .of_kinds = {"all_gather", "ulysses"}},
+          RanksSpec{.ranks = 4, .strategy = "usp", .of_kinds = {"ulysses", "usp"}},
+          RanksSpec{.ranks = 4, .strategy = "usp", .of_kinds = {"usp", "ring"}}}) {
+      for (const LayoutKind layout : kLayouts) {
+        RanksSpec spec = mixed;
+        spec.layout = layout;
+        SCOPED_TRACE(family.name + ", " + spec.ToString());
+        ExpectEqual(RunTiny(family.config, spec, batch), wanted);
+      }
     }
   }
 }
@@ -74,7 +114,7 @@ Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const std::set<Act
                                        .strategy = spec.strategy,
                                        .num_attention_heads = static_cast<int>(config.num_attention_heads)});
   Mesh mesh = MakeMesh(shape, world);
-  const std::unique_ptr<AttentionStrategy> strategy = FindStrategy(spec.strategy).make(mesh);
+  const testing::LayerStrategies strategies(config, spec, mesh);
   const int64_t length = static_cast<int64_t>(batch.tokens.size());
   const Layout layout(spec.layout, length, shape.ring, shape.ulysses);
   ResidentWeights weights(MakeParamTable(config), spec.dtype, ResidentWeights::Moments::kNone, backend.get());
@@ -85,8 +125,7 @@ Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const std::set<Act
                              .max_target_length = length,
                              .mlp_chunk_rows = 10,
                              .loss_chunk_rows = 7};
-  const std::vector<AttentionStrategy*> strategies(config.layer_kind_of.size(), strategy.get());
-  Model model(config, options, *backend, strategies, weights, activations);
+  Model model(config, options, *backend, strategies.layers, weights, activations);
   SequenceLoader loader(config, options, layout, mesh.at.ring * shape.ulysses + mesh.at.ulysses);
   const Comm::Traffic before = world.traffic();
   model.LossAndGradients(loader.Load(batch), 0.1);
@@ -100,13 +139,13 @@ Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const std::set<Act
           .matmul_flops = backend->matmul_flops()};
 }
 
-TEST_P(EveryStrategy, ADryRunOfAnyRankCostsTheSame) {
-  const ModelConfig config = TiedConfig();
+// Each rank's dry run costs what the rank's run costs.
+void ExpectEqualCosts(const ModelConfig& config, const std::string& strategy) {
   const Batch packed = PackedBatch(config), whole = MakeBatch(53, {{0, 53}}, config.vocab_size);
   for (const std::set<Activation>& kept : {testing::KeptActivations(), {Activation::kDecoderLayerInput}}) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       for (const int ranks : kRanks) {
-        const RanksSpec spec{.ranks = ranks, .strategy = GetParam(), .dtype = dtype};
+        const RanksSpec spec{.ranks = ranks, .strategy = strategy, .dtype = dtype};
         SCOPED_TRACE(spec.ToString());
         std::vector<Cost> real(static_cast<size_t>(ranks));
         RunThreadRanks(ranks, [&](Comm& world) {
@@ -123,6 +162,15 @@ TEST_P(EveryStrategy, ADryRunOfAnyRankCostsTheSame) {
         }
       }
     }
+  }
+}
+
+TEST_P(EveryStrategy, ADryRunOfAnyRankCostsTheSame) { ExpectEqualCosts(TiedConfig(), GetParam()); }
+
+TEST_P(EveryStrategy, ADryRunOfAnyFamilyCostsTheSame) {
+  for (const testing::NamedConfig& family : testing::TinyFamilies()) {
+    SCOPED_TRACE(family.name);
+    if (family.name == "gemma3" || family.name == "biases") ExpectEqualCosts(family.config, GetParam());
   }
 }
 

@@ -1,5 +1,5 @@
-// A whole Llama, one scalar at a time, as transformers' modeling_llama.py computes it. `Real` is double, Var
-// (all derivatives at once) or std::complex<double> (complex-step derivatives).
+// A whole model of any family, one scalar at a time, as transformers' modeling_*.py compute it. `Real` is
+// double, Var (all derivatives at once) or std::complex<double> (complex-step derivatives).
 #pragma once
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,25 +34,31 @@ struct LlamaOutput {
   Real loss{};        // Σ over targets
 };
 
-// x Wᵀ.
+// x Wᵀ + b; no bias if that is empty.
 template <class Real>
-Rows<Real> MatVec(const Rows<Real>& x, const std::vector<Real>& weight) {
+Rows<Real> MatVec(const Rows<Real>& x, const std::vector<Real>& weight, const std::vector<Real>& bias = {}) {
   Rows<Real> y;
   for (const std::vector<Real>& row : x) {
     y.emplace_back(weight.size() / row.size());
     for (size_t i = 0; i < weight.size(); ++i) y.back()[i / row.size()] += weight[i] * row[i % row.size()];
+    for (size_t i = 0; i < bias.size(); ++i) y.back()[i] += bias[i];
   }
   return y;
 }
 
+// Of every piece of gain.size() elements of each row; what multiplies is offset + gain.
 template <class Real>
-Rows<Real> RmsNorm(Rows<Real> x, const std::vector<Real>& gain, double epsilon) {
+Rows<Real> RmsNorm(Rows<Real> x, const std::vector<Real>& gain, const ModelConfig& config) {
   using std::sqrt;
+  const Real epsilon(static_cast<double>(config.rms_norm_eps)), offset(config.norm_offset);
+  const size_t width = gain.size();
   for (std::vector<Real>& row : x) {
-    Real sum{};
-    for (const Real& value : row) sum += value * value;
-    const Real root = sqrt(sum / Real(static_cast<double>(row.size())) + Real(epsilon));
-    for (size_t i = 0; i < row.size(); ++i) row[i] = row[i] / root * gain[i];
+    for (size_t begin = 0; begin < row.size(); begin += width) {
+      Real sum{};
+      for (size_t i = 0; i < width; ++i) sum += row[begin + i] * row[begin + i];
+      const Real root = sqrt(sum / Real(static_cast<double>(width)) + epsilon);
+      for (size_t i = 0; i < width; ++i) row[begin + i] = row[begin + i] / root * (offset + gain[i]);
+    }
   }
   return x;
 }
@@ -62,15 +69,25 @@ void AddTo(Rows<Real>& x, const Rows<Real>& y) {
     for (size_t j = 0; j < x[i].size(); ++j) x[i][j] += y[i][j];
 }
 
-// Rotates (d, d + D/2) of every head by positions[row] · frequencies[d].
+// cap · tanh(x / cap).
 template <class Real>
-void Rope(Rows<Real>& x, const std::vector<int64_t>& positions, const std::vector<double>& frequencies) {
+Real SoftCap(const Real& x, double cap) {
+  using std::tanh;
+  return cap == 0 ? x : Real(cap) * tanh(x / Real(cap));
+}
+
+// Rotates (d, d + n) of every head by positions[row] · frequencies[d], n of these, and multiplies by
+// `factor`.
+template <class Real>
+void Rope(Rows<Real>& x, size_t head_dim, const std::vector<int64_t>& positions,
+          const std::vector<double>& frequencies, double factor) {
   const size_t half = frequencies.size();
   for (size_t i = 0; i < x.size(); ++i) {
-    for (size_t head = 0; head < x[i].size(); head += 2 * half) {
+    for (size_t head = 0; head < x[i].size(); head += head_dim) {
       for (size_t d = 0; d < half; ++d) {
         const double angle = static_cast<double>(positions[i]) * frequencies[d];
-        const Real c(std::cos(angle)), s(std::sin(angle)), a = x[i][head + d], b = x[i][head + d + half];
+        const Real c(factor * std::cos(angle)), s(factor * std::sin(angle));
+        const Real a = x[i][head + d], b = x[i][head + d + half];
         x[i][head + d] = a * c - b * s;
         x[i][head + d + half] = b * c + a * s;
       }
@@ -79,25 +96,27 @@ void Rope(Rows<Real>& x, const std::vector<int64_t>& positions, const std::vecto
 }
 
 template <class Real>
-Rows<Real> Attention(const Rows<Real>& q, const Rows<Real>& k, const Rows<Real>& v, size_t heads,
-                     size_t kv_heads, const MaskSpec& mask, const Documents& documents) {
+Rows<Real> Attention(const Rows<Real>& q, const Rows<Real>& k, const Rows<Real>& v, const ModelConfig& config,
+                     const MaskSpec& mask, const Documents& documents) {
   using std::exp;
   using std::real;
+  const size_t heads = static_cast<size_t>(config.num_attention_heads);
+  const size_t group = heads / static_cast<size_t>(config.num_key_value_heads);
   const size_t width = q[0].size() / heads;
-  const Real scale(1 / std::sqrt(static_cast<double>(width)));
+  const Real scale(config.attention_scale);
   Rows<Real> out(q.size(), std::vector<Real>(q[0].size()));
   for (size_t i = 0; i < q.size(); ++i) {
     std::vector<size_t> keys;
     for (size_t j = 0; j < k.size(); ++j)
       if (Sees(mask, documents, static_cast<int64_t>(i), static_cast<int64_t>(j))) keys.push_back(j);
     for (size_t head = 0; head < heads; ++head) {
-      const size_t at = head * width, kv_at = head / (heads / kv_heads) * width;
+      const size_t at = head * width, kv_at = head / group * width;
       std::vector<Real> scores;
       double max = -std::numeric_limits<double>::infinity();
       for (const size_t j : keys) {
         Real score{};
         for (size_t d = 0; d < width; ++d) score += q[i][at + d] * k[j][kv_at + d];
-        scores.push_back(score * scale);
+        scores.push_back(SoftCap(score * scale, config.attention_soft_cap));
         max = std::max<double>(max, real(scores.back()));
       }
       Real sum{};
@@ -110,14 +129,23 @@ Rows<Real> Attention(const Rows<Real>& q, const Rows<Real>& k, const Rows<Real>&
 }
 
 template <class Real>
-Rows<Real> SwiGlu(Rows<Real> gate, const Rows<Real>& up) {
+Rows<Real> Glu(GateActivation activation, Rows<Real> gate, const Rows<Real>& up) {
   using std::exp;
-  for (size_t i = 0; i < gate.size(); ++i)
-    for (size_t j = 0; j < gate[i].size(); ++j)
-      gate[i][j] = gate[i][j] / (Real(1) + exp(Real(-1) * gate[i][j])) * up[i][j];
+  using std::tanh;
+  const Real root(std::sqrt(2 / std::numbers::pi)), cubic(0.044715), half(0.5), one(1);
+  for (size_t i = 0; i < gate.size(); ++i) {
+    for (size_t j = 0; j < gate[i].size(); ++j) {
+      const Real g = gate[i][j];
+      const Real act = activation == GateActivation::kSilu
+                           ? g / (one + exp(Real(-1) * g))
+                           : half * g * (one + tanh(root * (g + cubic * g * g * g)));
+      gate[i][j] = act * up[i][j];
+    }
+  }
   return gate;
 }
 
+// `mask` is that of layers without a window of their own. Weights are named as in ParamTable.
 template <class Real>
 LlamaOutput<Real> Llama(const ModelConfig& config, const LlamaWeights<Real>& weights, const MaskSpec& mask,
                         const Batch& batch) {
@@ -125,37 +153,63 @@ LlamaOutput<Real> Llama(const ModelConfig& config, const LlamaWeights<Real>& wei
   using std::log;
   using std::real;
   std::vector<int64_t> positions(batch.tokens.size());
-  for (const Range& document : batch.documents)
+  int64_t longest = 0;
+  for (const Range& document : batch.documents) {
+    longest = std::max(longest, document.size());
     for (int64_t i = document.begin; i < document.end; ++i)
       positions[static_cast<size_t>(i)] = i - document.begin;
-  const std::vector<double> frequencies = RopeInverseFrequencies(config.layer_kinds[0].rope, config.head_dim);
-  const double epsilon = static_cast<double>(config.rms_norm_eps);
-  const size_t heads = static_cast<size_t>(config.num_attention_heads);
-  const size_t kv_heads = static_cast<size_t>(config.num_key_value_heads);
+  }
+  const size_t head_dim = static_cast<size_t>(config.head_dim);
 
   const std::vector<Real>& table = weights.at("model.embed_tokens.weight");
   Rows<Real> x;
   for (const int32_t token : batch.tokens) {
     const auto row = table.begin() + static_cast<int64_t>(token) * config.hidden_size;
     x.emplace_back(row, row + config.hidden_size);
+    for (Real& value : x.back()) value = value * Real(config.embedding_scale);
   }
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const auto w = [&](const char* name) -> const std::vector<Real>& {
-      return weights.at(fmt::format("model.layers.{}.{}.weight", layer, name));
+    const auto name = [&](const char* suffix) { return fmt::format("model.layers.{}.{}", layer, suffix); };
+    const auto norm = [&](const Rows<Real>& rows, const char* which) {
+      return RmsNorm(rows, weights.at(name(which) + ".weight"), config);
     };
-    const Rows<Real> n = RmsNorm(x, w("input_layernorm"), epsilon);
-    Rows<Real> q = MatVec(n, w("self_attn.q_proj")), k = MatVec(n, w("self_attn.k_proj"));
-    Rope(q, positions, frequencies);
-    Rope(k, positions, frequencies);
-    AddTo(x, MatVec(Attention(q, k, MatVec(n, w("self_attn.v_proj")), heads, kv_heads, mask, batch.documents),
-                    w("self_attn.o_proj")));
-    const Rows<Real> m = RmsNorm(x, w("post_attention_layernorm"), epsilon);
-    AddTo(x, MatVec(SwiGlu(MatVec(m, w("mlp.gate_proj")), MatVec(m, w("mlp.up_proj"))), w("mlp.down_proj")));
+    const auto linear = [&](const Rows<Real>& rows, const char* which, bool has_bias) {
+      return MatVec(rows, weights.at(name(which) + ".weight"),
+                    has_bias ? weights.at(name(which) + ".bias") : std::vector<Real>());
+    };
+    const LayerKind& kind = config.layer_kind(layer);
+    const std::vector<double> frequencies =
+        RopeInverseFrequencies(kind.rope, config.head_dim, kind.rope.UsesLongFactors(longest));
+    const MaskSpec own = {.kind = MaskKind::kSlidingWindow, .window = kind.sliding_window};
+
+    const Rows<Real> n = norm(x, "input_layernorm");
+    Rows<Real> q = linear(n, "self_attn.q_proj", config.query_key_value_bias);
+    Rows<Real> k = linear(n, "self_attn.k_proj", config.query_key_value_bias);
+    const Rows<Real> v = linear(n, "self_attn.v_proj", config.query_key_value_bias);
+    if (config.query_key_norm) {
+      q = norm(q, "self_attn.q_norm");
+      k = norm(k, "self_attn.k_norm");
+    }
+    Rope(q, head_dim, positions, frequencies, kind.rope.attention_factor);
+    Rope(k, head_dim, positions, frequencies, kind.rope.attention_factor);
+    const Rows<Real> context =
+        Attention(q, k, v, config, kind.sliding_window > 0 ? own : mask, batch.documents);
+    const Rows<Real> attention_out = linear(context, "self_attn.o_proj", config.out_proj_bias);
+    AddTo(x, config.sandwich_norms ? norm(attention_out, "post_attention_layernorm") : attention_out);
+
+    const Rows<Real> m =
+        norm(x, config.sandwich_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm");
+    const Rows<Real> act = Glu(config.gate_activation, linear(m, "mlp.gate_proj", config.mlp_bias),
+                               linear(m, "mlp.up_proj", config.mlp_bias));
+    const Rows<Real> mlp_out = linear(act, "mlp.down_proj", config.mlp_bias);
+    AddTo(x, config.sandwich_norms ? norm(mlp_out, "post_feedforward_layernorm") : mlp_out);
   }
-  x = RmsNorm(std::move(x), weights.at("model.norm.weight"), epsilon);
+  x = RmsNorm(std::move(x), weights.at("model.norm.weight"), config);
 
   LlamaOutput<Real> output;
   output.logits = MatVec(x, config.tie_word_embeddings ? table : weights.at("lm_head.weight"));
+  for (std::vector<Real>& row : output.logits)
+    for (Real& logit : row) logit = SoftCap(logit, config.final_soft_cap);
   for (size_t i = 0; i < x.size(); ++i) {
     if (batch.targets[i] == kIgnoreTarget) continue;
     double max = -std::numeric_limits<double>::infinity();

@@ -56,6 +56,10 @@ struct Var {
   Var& operator+=(const Var& b) { return *this = *this + b; }
   friend Var exp(const Var& a) { return {std::exp(a.value), a, std::exp(a.value), Var(), 0}; }
   friend Var log(const Var& a) { return {std::log(a.value), a, 1 / a.value, Var(), 0}; }
+  friend Var tanh(const Var& a) {
+    const double t = std::tanh(a.value);
+    return {t, a, 1 - t * t, Var(), 0};
+  }
   friend Var sqrt(const Var& a) { return {std::sqrt(a.value), a, 0.5 / std::sqrt(a.value), Var(), 0}; }
   friend double real(const Var& a) { return a.value; }
 };

@@ -1,6 +1,8 @@
 // A whole model on thread ranks: what they compute together, put back in order. For tests.
 #pragma once
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -23,14 +25,16 @@ namespace longspan::testing {
 
 struct RanksSpec {
   int ranks = 1;
-  std::string strategy = "ring";
+  std::string strategy = "ring";           // of the mesh, and of every layer
+  std::vector<std::string> of_kinds = {};  // or of each layer kind its own
   LayoutKind layout = LayoutKind::kZigzag;
   int data_parallelism = 1;
   MaskSpec mask = {};
   DType dtype = DType::kFloat32;
 
   std::string ToString() const {
-    return fmt::format("{} on {} ranks ({} data), {}", strategy, ranks, data_parallelism, Name(layout));
+    return fmt::format("{} {} on {} ranks ({} data), {}", strategy, fmt::join(of_kinds, ", "), ranks,
+                       data_parallelism, Name(layout));
   }
 };
 
@@ -38,7 +42,7 @@ struct ModelResult {
   double loss = 0;       // mean over the targets of all batches, from the pass that makes gradients
   double eval_loss = 0;  // the same from the pass that makes none
   double grad_norm = 0;
-  std::map<std::string, std::vector<float>> gradients;  // by parameter, summed over ranks and batches
+  std::map<std::string, std::vector<float>> gradients;  // by stored tensor, summed over ranks and batches
   std::vector<float> logits;                            // (T, V) of the first batch
 };
 
@@ -54,6 +58,18 @@ inline const std::set<Activation>& KeptActivations() {
                                             Activation::kContextLse};
   return kept;
 }
+
+// The strategy of each layer on this rank.
+struct LayerStrategies {
+  LayerStrategies(const ModelConfig& config, const RanksSpec& spec, Mesh& mesh) {
+    for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind)
+      of_kinds.push_back(
+          FindStrategy(spec.of_kinds.empty() ? spec.strategy : spec.of_kinds[kind]).make(mesh));
+    for (const int kind : config.layer_kind_of) layers.push_back(of_kinds[static_cast<size_t>(kind)].get());
+  }
+  std::vector<std::unique_ptr<AttentionStrategy>> of_kinds;
+  std::vector<AttentionStrategy*> layers;
+};
 
 // Data rank d takes batches d, d + N, … one after the other (micro-steps). All batches have T rows.
 inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, const RanksSpec& spec,
@@ -73,7 +89,7 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
   RunThreadRanks(spec.ranks, [&](Comm& world) {
     const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
     Mesh mesh = MakeMesh(shape, world);
-    const std::unique_ptr<AttentionStrategy> strategy = FindStrategy(spec.strategy).make(mesh);
+    const LayerStrategies strategies(config, spec, mesh);
     ResidentWeights weights(table, spec.dtype, ResidentWeights::Moments::kNone, backend.get());
     fill(weights);
     weights.RefreshCompute();
@@ -83,8 +99,7 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
                                .max_target_length = length,
                                .mlp_chunk_rows = 48,
                                .loss_chunk_rows = 32};
-    const std::vector<AttentionStrategy*> strategies(config.layer_kind_of.size(), strategy.get());
-    Model model(config, options, *backend, strategies, weights, activations);
+    Model model(config, options, *backend, strategies.layers, weights, activations);
     const int context_rank = mesh.at.ring * shape.ulysses + mesh.at.ulysses;
     SequenceLoader loader(config, options, layout, context_rank);
 
@@ -119,10 +134,10 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
     result.grad_norm = std::sqrt(sum_of_squares);
     for (int unit = 0; unit < table.num_units(); ++unit) {
       const ParamUnit& rows = table.units[static_cast<size_t>(unit)];
-      for (size_t p = 0; p < rows.rows.size(); ++p) {
-        const Tensor gradient = weights.Grad(unit)[p];
-        const float* values = gradient.data<float>();
-        result.gradients[rows.rows[p].name].assign(values, values + gradient.num_elements());
+      const std::vector<Tensor> gradients = StoredViews(rows, weights.FlatGrad(unit));
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        const float* values = gradients[i].data<float>();
+        result.gradients[rows.stored[i].name].assign(values, values + gradients[i].num_elements());
       }
     }
   });

@@ -29,10 +29,10 @@ inline void WriteModel(const std::string& directory, const ModelConfig& config, 
   weights.Initialize(config.initializer_range, seed);
   std::vector<SafetensorsTensor> tensors;
   for (int unit = 0; unit < weights.table().num_units(); ++unit) {
-    const ParamUnit& rows = weights.table().units[static_cast<size_t>(unit)];
-    for (size_t i = 0; i < rows.rows.size(); ++i) {
-      tensors.push_back({rows.rows[i].name, weights.Get(unit)[i].values, rows.rows[i].shape});
-    }
+    const ParamUnit& table = weights.table().units[static_cast<size_t>(unit)];
+    const std::vector<Tensor> values = StoredViews(table, weights.Master(unit));
+    for (size_t i = 0; i < values.size(); ++i)
+      tensors.push_back({table.stored[i].name, values[i], table.stored[i].shape});
   }
   WriteSafetensors(directory, "model", tensors, DType::kFloat32, int64_t{1} << 30);
 }

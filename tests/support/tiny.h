@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/random.h"
@@ -27,6 +28,61 @@ inline ModelConfig TinyConfig(int64_t num_key_value_heads = 2) {
   config.attention_scale = 1 / std::sqrt(6.0);
   config.initializer_range = 0.3;  // attention far from uniform
   return config;
+}
+
+struct NamedConfig {
+  std::string name;
+  ModelConfig config;
+};
+
+// Each switch of ModelConfig in a tiny model, in the company in which families have it.
+inline std::vector<NamedConfig> TinyFamilies() {
+  const LayerKind full, window = {.name = "sliding_attention", .sliding_window = 5, .rope = {}};
+  std::vector<NamedConfig> families;
+  const auto add = [&](const char* name) -> ModelConfig& {
+    families.push_back({name, TinyConfig()});
+    return families.back().config;
+  };
+  add("llama").tie_word_embeddings = true;
+  add("mistral").layer_kinds = {window};
+  ModelConfig& biased = add("biases");  // Qwen 2's, and all that Llama may have
+  biased.query_key_value_bias = biased.out_proj_bias = biased.mlp_bias = true;
+  add("qwen3").query_key_norm = true;
+
+  ModelConfig& gemma2 = add("gemma2");
+  gemma2.sandwich_norms = gemma2.tie_word_embeddings = true;
+  gemma2.norm_offset = 1;
+  gemma2.gate_activation = GateActivation::kGeluTanh;
+  gemma2.embedding_scale = std::sqrt(24.0);
+  gemma2.attention_scale = 0.25;
+  gemma2.attention_soft_cap = 5;
+  gemma2.final_soft_cap = 3;
+  gemma2.layer_kinds = {window, full};
+  gemma2.layer_kind_of = {0, 1};
+
+  ModelConfig gemma3 = gemma2;
+  gemma3.attention_soft_cap = gemma3.final_soft_cap = 0;
+  gemma3.query_key_norm = true;
+  gemma3.layer_kinds[0].rope.theta = 100;
+  gemma3.layer_kinds[1].rope = {.kind = RopeConfig::Kind::kLinear, .theta = 1e6, .factor = 4};
+  gemma3.num_hidden_layers = 3;
+  gemma3.layer_kind_of = {0, 0, 1};
+  families.push_back({"gemma3", gemma3});
+
+  ModelConfig& phi3 = add("phi3");  // past its original length in documents of more than 10 tokens
+  phi3.fused_projections = true;
+  phi3.layer_kinds[0].rope = {.kind = RopeConfig::Kind::kLongRope,
+                              .partial_rotary_factor = 0.7,
+                              .original_max_position_embeddings = 10,
+                              .short_factor = {1, 1.1},
+                              .long_factor = {1.5, 3},
+                              .attention_factor = 1.2};
+
+  add("yarn").layer_kinds[0].rope = {.kind = RopeConfig::Kind::kYarn,
+                                     .factor = 4,
+                                     .original_max_position_embeddings = 16,
+                                     .attention_factor = 1.14};
+  return families;
 }
 
 inline ModelConfig TiedTinyConfig(bool tied) {

@@ -30,7 +30,7 @@ TEST(Params, NamesAndShapesAreHuggingFaces) {
       {"model.layers.1.mlp.down_proj.weight", {24, 20}},
   };
   const std::vector<ParamRow>& rows = table.units[2].rows;
-  ASSERT_EQ(rows.size(), static_cast<size_t>(kNumBlockParams));
+  ASSERT_EQ(rows.size(), std::size(block));
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].name, block[i].first);
     EXPECT_EQ(rows[i].shape, block[i].second);
@@ -38,9 +38,9 @@ TEST(Params, NamesAndShapesAreHuggingFaces) {
     EXPECT_EQ(rows[i].in_products, rows[i].shape.size() == 2);
     EXPECT_EQ(rows[i].kind, rows[i].shape.size() == 2 ? ParamKind::kMatrix : ParamKind::kVector);
   }
-  EXPECT_EQ(rows[kInputNorm].name, block[0].first);
-  EXPECT_EQ(rows[kOutProj].name, block[4].first);
-  EXPECT_EQ(rows[kDownProj].name, block[8].first);
+  EXPECT_EQ(BlockParams(Config(false)),
+            (std::vector<BlockParam>{kInputNorm, kQueryProj, kKeyProj, kValueProj, kOutProj, kFeedForwardNorm,
+                                     kGateProj, kUpProj, kDownProj}));
   EXPECT_EQ(table.units[0].rows[0].name, "model.embed_tokens.weight");
   EXPECT_EQ(table.units[0].rows[0].kind, ParamKind::kEmbedding);
   EXPECT_EQ(table.units[4].rows[kFinalNorm].name, "model.norm.weight");
@@ -79,6 +79,69 @@ TEST(Params, UnitsAreFlatAlignedAndComplete) {
   }
 }
 
+TEST(Params, EverySwitchHasItsParameters) {
+  ModelConfig config = Config(true);
+  config.query_key_value_bias = config.out_proj_bias = config.mlp_bias = true;
+  config.query_key_norm = config.sandwich_norms = true;
+  config.norm_offset = 1;
+  const std::vector<BlockParam> params = BlockParams(config);
+  ASSERT_EQ(params.size(), static_cast<size_t>(kNumBlockParams));
+  const ParamTable table = MakeParamTable(config);
+  const auto row = ByBlockParam(params, std::span<const ParamRow>(table.units[1].rows));
+  const auto expect = [&](BlockParam param, const char* name, std::vector<int64_t> shape) {
+    EXPECT_EQ(row[param].name, std::string("model.layers.0.") + name);
+    EXPECT_EQ(row[param].shape, shape);
+    EXPECT_EQ(row[param].kind, ParamKind::kVector);
+    EXPECT_FALSE(row[param].decays || row[param].in_products);
+    EXPECT_EQ(row[param].initial_value, 0) << name;  // a norm's too: it multiplies by 1 + that
+  };
+  expect(kQueryBias, "self_attn.q_proj.bias", {36});
+  expect(kKeyBias, "self_attn.k_proj.bias", {12});
+  expect(kValueBias, "self_attn.v_proj.bias", {12});
+  expect(kOutBias, "self_attn.o_proj.bias", {24});
+  expect(kQueryNorm, "self_attn.q_norm.weight", {6});
+  expect(kKeyNorm, "self_attn.k_norm.weight", {6});
+  expect(kInputNorm, "input_layernorm.weight", {24});
+  expect(kAttentionOutNorm, "post_attention_layernorm.weight", {24});
+  expect(kFeedForwardNorm, "pre_feedforward_layernorm.weight", {24});
+  expect(kFeedForwardOutNorm, "post_feedforward_layernorm.weight", {24});
+  expect(kGateBias, "mlp.gate_proj.bias", {20});
+  expect(kUpBias, "mlp.up_proj.bias", {20});
+  expect(kDownBias, "mlp.down_proj.bias", {24});
+  EXPECT_EQ(table.units[4].rows[kFinalNorm].initial_value, 0);
+
+  int64_t total = 0;
+  for (const ParamUnit& unit : table.units)
+    for (const ParamRow& r : unit.rows) total += r.num_elements;
+  EXPECT_EQ(total, config.num_parameters());
+}
+
+TEST(Params, PartsOfAFusedTensorFollowEachOther) {
+  ModelConfig config = Config(true);
+  config.hidden_size = 25;  // so that parts end anywhere
+  config.fused_projections = true;
+  const ParamTable table = MakeParamTable(config);
+  const ParamUnit& unit = table.units[1];
+  const auto row = ByBlockParam(BlockParams(config), std::span<const ParamRow>(unit.rows));
+  EXPECT_EQ(row[kKeyProj].offset, row[kQueryProj].offset + 36 * 25);
+  EXPECT_EQ(row[kValueProj].offset, row[kKeyProj].offset + 12 * 25);
+  EXPECT_EQ(row[kUpProj].offset, row[kGateProj].offset + 20 * 25);
+  const std::pair<const char*, std::vector<int64_t>> stored[] = {
+      {"input_layernorm.weight", {25}},      {"self_attn.qkv_proj.weight", {60, 25}},
+      {"self_attn.o_proj.weight", {25, 36}}, {"post_attention_layernorm.weight", {25}},
+      {"mlp.gate_up_proj.weight", {40, 25}}, {"mlp.down_proj.weight", {25, 20}},
+  };
+  ASSERT_EQ(unit.stored.size(), std::size(stored));
+  for (size_t i = 0; i < std::size(stored); ++i) {
+    EXPECT_EQ(unit.stored[i].name, std::string("model.layers.0.") + stored[i].first);
+    EXPECT_EQ(unit.stored[i].shape, stored[i].second);
+    EXPECT_EQ(unit.stored[i].offset % kUnitAlignment, 0);
+  }
+  EXPECT_EQ(unit.stored[1].offset, row[kQueryProj].offset);
+  const Buffer flat(DType::kFloat32, {unit.num_elements});
+  EXPECT_EQ(StoredViews(unit, flat.tensor())[4].raw(), UnitViews(unit, flat.tensor())[6].raw());
+}
+
 TEST(Params, InitialValuesDependOnSeedNameAndElementAlone) {
   const ParamTable table = MakeParamTable(Config(false));
   const auto values = [](const ParamRow& row, uint64_t seed, int num_threads = 1) {
@@ -87,10 +150,10 @@ TEST(Params, InitialValuesDependOnSeedNameAndElementAlone) {
     const float* data = buffer.tensor().data<float>();
     return std::vector<float>(data, data + row.num_elements);
   };
-  const ParamRow& gate = table.units[1].rows[kGateProj];
+  const ParamRow& gate = table.units[1].rows[6];  // kGateProj
   EXPECT_EQ(values(gate, 7), values(gate, 7));
   EXPECT_NE(values(gate, 7), values(gate, 8));
-  EXPECT_NE(values(gate, 7), values(table.units[2].rows[kGateProj], 7));
+  EXPECT_NE(values(gate, 7), values(table.units[2].rows[6], 7));
   ParamRow longer = gate;  // more elements of the same name begin with the same ones
   longer.num_elements *= 20;
   const std::vector<float> many = values(longer, 7), few = values(gate, 7);

@@ -102,6 +102,47 @@ class CheckpointTest : public ::testing::Test {
   SaveOptions options_;
 };
 
+// Parameters that a family stores as one tensor: the file has that tensor, and loading takes it apart again.
+TEST_F(CheckpointTest, FusedTensors) {
+  ModelConfig config = testing::TinyConfig();
+  ResidentWeights apart(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  config.fused_projections = true;
+  ResidentWeights fused(MakeParamTable(config), DType::kFloat32, Moments::kAdam),
+      loaded(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  for (ResidentWeights* weights : {&apart, &fused}) weights->Initialize(0.3, 1);  // of the parts' own names
+  Save(apart, 1);
+  Save(fused, 2);
+  const auto read = [&](const char* step, const std::string& name) {
+    const SafetensorsDirectory files(root_ + step, "model");
+    const std::vector<int64_t>& shape = files.Shape(name);
+    std::vector<float> values(static_cast<size_t>(shape[0] * shape[1]));
+    files.ReadFloat32(name, Tensor(values.data(), DType::kFloat32, shape));
+    return values;
+  };
+  const auto joined = [&](std::initializer_list<const char*> names) {
+    std::vector<float> all;
+    for (const char* name : names) {
+      const std::vector<float> part = read("/00000001", fmt::format("model.layers.1.{}.weight", name));
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  };
+  EXPECT_EQ(read("/00000002", "model.layers.1.self_attn.qkv_proj.weight"),
+            joined({"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}));
+  EXPECT_EQ(read("/00000002", "model.layers.1.mlp.gate_up_proj.weight"),
+            joined({"mlp.gate_proj", "mlp.up_proj"}));
+  EXPECT_FALSE(SafetensorsDirectory(root_ + "/00000002", "model").Has("model.layers.1.mlp.up_proj.weight"));
+  EXPECT_EQ(SafetensorsDirectory(root_ + "/00000002", "optimizer")
+                .Shape("model.layers.0.mlp.gate_up_proj.weight.exp_avg"),
+            (std::vector<int64_t>{80, 24}));
+  LoadCheckpoint(root_ + "/00000002", loaded);
+  EXPECT_TRUE(Bits(loaded) == Bits(fused));
+  LoadModelWeights(root_ + "/00000002", loaded);
+  EXPECT_TRUE(Bits(loaded) == Bits(fused));
+  ExpectError({"tensor 'model.layers.0.mlp.gate_up_proj.weight'"},
+              [&] { LoadModelWeights(root_ + "/00000002", apart); });
+}
+
 TEST_F(CheckpointTest, WhatIsSavedIsLoaded) {
   const auto saved = RandomWeights();
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
