@@ -64,9 +64,30 @@ void BackwardBegin(const BackwardHead& head, const KeyPanel* keys, int num_panel
   __builtin_memset(s.dv, 0, sizeof(float) * static_cast<size_t>(kKeyBlock * PanelWidth(head.value_width)));
 }
 
-void PackQueries(const BackwardHead& head, const QueryBlock& queries, const BackwardScratch& s) {
-  const int64_t strip_end = RoundUp(queries.num_rows, kStripRows);
-  for (int64_t r = 0; r < strip_end; ++r) {
+// Asks for a row of x, or of dq, to be in the L2 cache.
+LONGSPAN_INLINE void FetchRow(const void* data, int64_t row_bytes, int64_t row, int64_t bytes) {
+  const char* x = static_cast<const char*>(data) + row * row_bytes;
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(x + i, 0, 2);
+}
+
+// What a strip from this row on will read and write: rows of heads lie far apart, and the third level of
+// cache takes long to answer.
+void FetchStrip(const BackwardHead& head, const QueryBlock& queries, int64_t first_row) {
+  const int64_t end = Least(queries.num_rows, first_row + kStripRows);
+  const int64_t q_bytes = head.q.is_bf16 ? 2 : 4, dout_bytes = head.dout.is_bf16 ? 2 : 4;
+  for (int64_t r = first_row; r < end; ++r) {
+    const int64_t row = queries.rows[r];
+    FetchRow(head.q.data, head.q.stride * q_bytes, row, head.width * q_bytes);
+    FetchRow(head.dout.data, head.dout.stride * dout_bytes, row, head.value_width * dout_bytes);
+    FetchRow(head.dq.data, head.dq.stride * 4, row, head.width * 4);
+  }
+}
+constexpr int64_t kFetchedStrips = 4;  // ahead
+
+// A strip's queries.
+void PackQueries(const BackwardHead& head, const QueryBlock& queries, const BackwardScratch& s,
+                 int64_t first_row) {
+  for (int64_t r = first_row; r < first_row + kStripRows; ++r) {
     float *q = s.q + r * kColumns, *dout = s.dout + r * kColumns;
     const int64_t row = r < queries.num_rows ? queries.rows[r] : -1;
     const float lse = row < 0 ? kNegativeInfinity : head.lse.data[row * head.lse.stride];
@@ -170,12 +191,14 @@ LONGSPAN_INLINE void AddKeyGradients(const float* weights, const float* x, int64
 void BackwardQueries(const BackwardHead& head, const QueryBlock& queries, int num_panels,
                      const TileMask* tiles, float* scratch) {
   const BackwardScratch s(head, scratch);
-  PackQueries(head, queries, s);
   const int64_t num_strips = RoundUp(queries.num_rows, kStripRows) / kStripRows;
   const auto weight_tile = head.soft_cap != 0 ? WeightTile<true> : WeightTile<false>;
-  for (int64_t strip = 0; strip < num_strips; ++strip)
+  for (int64_t strip = 0; strip < num_strips; ++strip) {
+    FetchStrip(head, queries, (strip + kFetchedStrips) * kStripRows);
+    PackQueries(head, queries, s, strip * kStripRows);
     for (int panel = 0; panel < num_panels; ++panel)
       weight_tile(head, s, strip * kStripRows, panel, tiles[strip * num_panels + panel]);
+  }
 
   for (int64_t key = 0; key < num_panels * kPanelKeys; key += kStripRows) {
     const StripRange strips = StripsThatSeeSix(tiles, num_panels, num_strips, key);

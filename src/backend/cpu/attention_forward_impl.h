@@ -72,14 +72,20 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
   }
 }
 
-// One tile of scores, and the maxima of its rows lane by lane.
+// One tile of scores, and the maxima of its rows lane by lane. Asks for width / 4 lines from `ahead` on.
 template <bool kCapped>
-LONGSPAN_INLINE void ScoreTile(const ForwardHead& head, const float* q, const float* keys,
+LONGSPAN_INLINE void ScoreTile(const ForwardHead& head, const float* q, const float* keys, const float* ahead,
                                const TileMask& mask, float* scores, Vec (&max)[kStripRows]) {
   for (int column = 0; column < kPanelKeys; column += kTileColumns) {
     Vec c[kStripRows][kTileVectors];
     Clear(c);
-    MultiplyAddAlongWidth(c, q, kForwardBlock.rows, keys + column, head.width);
+    constexpr int64_t kSteps = 16;
+    for (int64_t i = 0; i < head.width; i += kSteps) {
+#pragma GCC unroll 4
+      for (int line = 0; line < 4; ++line) __builtin_prefetch(ahead + 4 * i + 16 * line, 0, 2);  // into L2
+      MultiplyAdd(c, q + PanelOffset(i, kForwardBlock.rows), kColumns, 1, keys + column + i * kPanelKeys,
+                  Least(kSteps, head.width - i));
+    }
     if constexpr (kCapped) Cap(c, 1 / head.soft_cap, head.soft_cap);
     if (mask.rows != nullptr) {
 #pragma GCC unroll 8
@@ -117,7 +123,7 @@ LONGSPAN_INLINE float WeightsOfRow(float* scores, int64_t n, float max) {
 
 template <bool kCapped>
 void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t first_row, const float* panels,
-                  int num_panels, const TileMask* tiles) {
+                  const float* ahead, int num_panels, const TileMask* tiles) {
   const int64_t panel_floats = PanelFloats(head.width, head.value_width);
   struct Visible {
     const float* values;
@@ -129,8 +135,8 @@ void ForwardStrip(const ForwardHead& head, const ForwardScratch& s, int64_t firs
   for (int p = 0; p < num_panels; ++p) {
     if (tiles[p].any == 0) continue;
     const float* keys = panels + p * panel_floats;
-    ScoreTile<kCapped>(head, s.q + first_row * kColumns, keys, tiles[p], s.scores + num_visible * kPanelKeys,
-                       lane_max);
+    ScoreTile<kCapped>(head, s.q + first_row * kColumns, keys, ahead + p * 4 * head.width, tiles[p],
+                       s.scores + num_visible * kPanelKeys, lane_max);
     visible[num_visible++] = {keys + kPanelKeys * head.width, LowestBit(tiles[p].any), EndBit(tiles[p].any)};
   }
   if (num_visible == 0) return;
@@ -174,8 +180,13 @@ void ForwardKeys(const ForwardHead& head, const QueryBlock& queries, const float
                  const TileMask* tiles, float* scratch) {
   const ForwardScratch s(head, scratch);
   const auto strip = head.soft_cap != 0 ? ForwardStrip<true> : ForwardStrip<false>;
-  for (int64_t row = 0; row < queries.num_rows; row += kStripRows, tiles += num_panels)
-    strip(head, s, row, panels, num_panels, tiles);
+  // The next key block follows in memory. Each strip asks for its part of it: read by the first strip as it
+  // comes, it would come only as fast as the third level of cache answers.
+  const float* ahead = panels + num_panels * PanelFloats(head.width, head.value_width);
+  for (int64_t row = 0; row < queries.num_rows; row += kStripRows, tiles += num_panels) {
+    strip(head, s, row, panels, ahead, num_panels, tiles);
+    ahead += num_panels * 4 * head.width;
+  }
 }
 
 void ForwardEnd(const ForwardHead& head, const QueryBlock& queries, float* scratch) {
