@@ -5,6 +5,7 @@
 #include "cli/generate_command.h"
 #include "cli/help.h"
 #include "cli/run_config.h"
+#include "cli/tokenize_command.h"
 #include "core/output.h"
 #include "train/job.h"
 #include "train/trainer.h"
@@ -26,6 +27,7 @@ void BenchCommand(std::span<const std::string> arguments) {
 
 constexpr Command kCommands[] = {
     {"train", "[RECIPE.yml] [key=value ...]", "trains a model", TrainCommand},
+    {"tokenize", "[RECIPE.yml] [key=value ...]", "writes the token ids of text to a file", TokenizeCommand},
     {"eval", "[RECIPE.yml] [key=value ...]", "loss by position, or retrieval from a long text", EvalCommand},
     {"generate", "[RECIPE.yml] [key=value ...]", "prints text that goes on from a prompt", GenerateCommand},
     {"bench", "SUBJECT [key=value ...]", "measures kernels or whole steps on this machine", BenchCommand},

@@ -14,8 +14,9 @@ namespace {
 constexpr double kMostTokens = 1LL << 40, kMostCases = 1LL << 20, kMostChoices = 1000;
 
 // Of training's keys those that say the same of an evaluation.
-constexpr std::string_view kModelKeys[] = {"rope_theta", "rope_scaling", "tokenizer_path",
-                                           "tokenizer_pattern"};
+constexpr std::string_view kModelKeys[] = {"rope_theta",       "rope_scaling",     "data_document",
+                                           "data_path_filter", "data_file_header", "data_invalid_utf8",
+                                           "tokenizer_path",   "tokenizer_pattern"};
 constexpr std::string_view kRunKeys[] = {"ranks",
                                          "threads_per_rank",
                                          "data_parallelism",

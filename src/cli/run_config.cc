@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "cli/data_keys.h"
 #include "mask/mask.h"
 #include "model/config.h"
 #include "parallel/strategy.h"
@@ -34,10 +35,13 @@ KeyList TrainKeys(TrainConfig& config) {
   model.required = true;
   model.required_hint = fmt::format(" (built-in models: {})", fmt::join(BuiltinModelNames(), ", "));
   keys.Add("data_path", &config.data_path,
-           "Text to train on: a text file, a JSONL file of `text` or `input_ids`, or a folder of such files.")
+           "Text to train on: a text file, a JSONL file of `text` or `input_ids`, either compressed (.gz, "
+           ".zst), a "
+           "token file (`longspan tokenize`), or a folder of such files.")
       .required = true;
   keys.Add("eval_data_path", &config.eval_data_path,
            "Held-out text in the same forms, used if eval_interval is set; empty: none.");
+  AddFolderKeys(keys, config.data_options);
   keys.Add("tokenizer_path", &config.tokenizer_path,
            "What makes ids of text: a directory with a tokenizer, or a tokenizer.json, *.tiktoken or "
            "SentencePiece "

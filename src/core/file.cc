@@ -195,20 +195,26 @@ std::string ReadTextFile(const std::string& path) {
 
 void WriteFileAtomically(const std::string& path, std::string_view text) {
   const std::string beside = path + ".tmp";
-  unlink(beside.c_str());  // what a killed run left
+  RemoveFile(beside);  // what a killed run left
   {
     FileWriter writer(beside);
     writer.Write(text.data(), text.size());
     writer.Finish();
   }
-  if (rename(beside.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(beside.c_str());
-    ThrowFileError("cannot replace", path, error, ExitCode::kResource);
-  }
-  const size_t slash = path.rfind('/');
-  SyncDirectory(slash == std::string::npos ? "." : path.substr(0, slash + 1));
+  RenameFile(beside, path);
 }
+
+void RenameFile(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) != 0) {
+    const int error = errno;
+    unlink(from.c_str());
+    ThrowFileError("cannot replace", to, error, ExitCode::kResource);
+  }
+  const size_t slash = to.rfind('/');
+  SyncDirectory(slash == std::string::npos ? "." : to.substr(0, slash + 1));
+}
+
+void RemoveFile(const std::string& path) { unlink(path.c_str()); }
 
 void SyncDirectory(const std::string& path) {
   const FileDescriptor directory(OpenForReading(path, O_DIRECTORY));

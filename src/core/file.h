@@ -55,6 +55,9 @@ std::string ReadTextFile(const std::string& path);  // errors as MappedFile's
 // Replaces `path` as a whole: written beside it (`path`.tmp), synced, renamed. At any moment, also after a
 // crash, `path` holds all of the old text or all of the new. One writer per path at a time.
 void WriteFileAtomically(const std::string& path, std::string_view text);
+// The second half of that, for a file that is too large to be held: `from`, which is synced, becomes `to`.
+void RenameFile(const std::string& from, const std::string& to);
+void RemoveFile(const std::string& path);     // if it is there
 void SyncDirectory(const std::string& path);  // makes renames in it durable
 
 }  // namespace longspan

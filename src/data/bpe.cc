@@ -1,37 +1,16 @@
 #include "data/bpe.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 
 #include "core/check.h"
+#include "data/piece_cache.h"
 #include "data/utf8.h"
 
 namespace longspan {
 namespace {
 
 constexpr int32_t kNoToken = -1;
-
-// The ids of a short piece met before: 64 bytes, found by the hash of the piece, replaced by the next piece
-// that belongs in the same place.
-struct alignas(64) CacheEntry {
-  static constexpr size_t kMaxBytes = 30, kMaxIds = 8;
-  uint8_t num_bytes = 0, num_ids = 0;
-  char bytes[kMaxBytes];
-  int32_t ids[kMaxIds];
-};
-constexpr int kCacheBits = 16;  // 4 MiB
-
-size_t CachePlace(std::string_view piece) {
-  uint64_t hash = piece.size();
-  for (size_t i = 0; i < piece.size(); i += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, piece.data() + i, std::min<size_t>(8, piece.size() - i));
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-    hash ^= hash >> 32;
-  }
-  return hash * 0x9E3779B97F4A7C15u >> (64 - kCacheBits);
-}
 
 // A token of the piece while it is merged; the list is threaded through the array that they began as.
 struct Symbol {
@@ -47,7 +26,7 @@ uint64_t Candidate(uint64_t rank, int64_t place) { return rank << kPlaceBits | s
 }  // namespace
 
 struct Bpe::Scratch::Impl {
-  std::vector<CacheEntry> cache = std::vector<CacheEntry>(size_t{1} << kCacheBits);
+  PieceCache cache;
   std::vector<Symbol> symbols;
   std::vector<uint64_t> candidates;  // a heap
 };
@@ -100,20 +79,8 @@ int32_t Bpe::CharacterId(std::string_view character) const {
 
 void Bpe::Encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>* ids) const {
   Scratch::Impl& s = *scratch.impl_;
-  if (piece.size() > CacheEntry::kMaxBytes) return EncodeSymbols(piece, s, ids);
-  CacheEntry& entry = s.cache[CachePlace(piece)];
-  if (entry.num_bytes == piece.size() && std::memcmp(entry.bytes, piece.data(), piece.size()) == 0) {
-    ids->insert(ids->end(), entry.ids, entry.ids + entry.num_ids);
-    return;
-  }
-  const size_t begin = ids->size();
-  EncodeSymbols(piece, s, ids);
-  const size_t num_ids = ids->size() - begin;
-  if (num_ids > CacheEntry::kMaxIds) return;
-  entry.num_bytes = static_cast<uint8_t>(piece.size());
-  entry.num_ids = static_cast<uint8_t>(num_ids);
-  std::memcpy(entry.bytes, piece.data(), piece.size());
-  std::copy_n(ids->begin() + static_cast<std::ptrdiff_t>(begin), num_ids, entry.ids);
+  s.cache.Append(piece, ids,
+                 [&](std::string_view p, std::vector<int32_t>* out) { EncodeSymbols(p, s, out); });
 }
 
 void Bpe::EncodeSymbols(std::string_view piece, Scratch::Impl& s, std::vector<int32_t>* ids) const {

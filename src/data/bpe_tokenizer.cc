@@ -35,17 +35,9 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts)
 
 BpeTokenizer::~BpeTokenizer() = default;
 
-std::unique_ptr<BpeTokenizer::Workspace> BpeTokenizer::TakeWorkspace() const {
-  const std::lock_guard lock(mutex_);
-  if (workspaces_.empty()) return std::make_unique<Workspace>();
-  std::unique_ptr<Workspace> workspace = std::move(workspaces_.back());
-  workspaces_.pop_back();
-  return workspace;
-}
-
 std::vector<int32_t> BpeTokenizer::DoEncode(std::string_view text, bool special_is_text) const {
   RequireUtf8(text);
-  std::unique_ptr<Workspace> workspace = TakeWorkspace();
+  std::unique_ptr<Workspace> workspace = workspaces_.Take();
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4);
   const Pretokenizer::Sink encode = [&](std::string_view piece) { bpe_.Encode(piece, workspace->bpe, &ids); };
@@ -66,8 +58,7 @@ std::vector<int32_t> BpeTokenizer::DoEncode(std::string_view text, bool special_
                           encode);
     }
   }
-  const std::lock_guard lock(mutex_);
-  workspaces_.push_back(std::move(workspace));
+  workspaces_.Give(std::move(workspace));
   return ids;
 }
 

@@ -1,7 +1,6 @@
 // A tokenizer made of parts: added tokens, normalizer, pre-tokenizer, byte pair encoding.
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "data/added_tokens.h"
 #include "data/bpe.h"
 #include "data/normalizer.h"
+#include "data/pool.h"
 #include "data/pretokenizer.h"
 #include "data/tokenizer.h"
 
@@ -49,7 +49,6 @@ class BpeTokenizer final : public Tokenizer {
   struct Workspace;  // what one Encode needs; kept for the next
 
   std::vector<int32_t> DoEncode(std::string_view text, bool special_is_text) const override;
-  std::unique_ptr<Workspace> TakeWorkspace() const;
 
   Bpe bpe_;
   Normalizer normalizer_;
@@ -58,8 +57,7 @@ class BpeTokenizer final : public Tokenizer {
   TokenTexts texts_;
   std::vector<int32_t> document_prefix_, document_suffix_;
 
-  mutable std::mutex mutex_;  // of the workspaces
-  mutable std::vector<std::unique_ptr<Workspace>> workspaces_;
+  mutable Pool<Workspace> workspaces_;
 };
 
 }  // namespace longspan

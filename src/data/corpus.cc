@@ -1,31 +1,27 @@
 #include "data/corpus.h"
 
 #include <algorithm>
-#include <deque>
-#include <filesystem>
 
 #include "core/check.h"
-#include "core/file.h"
-#include "data/jsonl.h"
+#include "core/memory.h"
+#include "core/progress_line.h"
+#include "data/encode.h"
+#include "data/files.h"
+#include "data/token_file.h"
 
 namespace longspan {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr size_t kSniffBytes = 8192;  // where a NUL byte says that a file is binary
-constexpr size_t kMinMappedBytes =
-    1 << 20;  // smaller texts are copied: a process may have some 65,000 mappings
-
-// Text that the byte tokenizer reads stays as it is, a byte a token; all else is held as ids, one array for
-// all.
+// Documents in memory: ids, one array for all; text of a tokenizer of bytes stays as it is, a byte a token.
 class LoadedCorpus final : public Corpus {
  public:
-  LoadedCorpus(const Tokenizer& tokenizer, int64_t vocab_size)
-      : tokenizer_(tokenizer), vocab_size_(vocab_size) {}
+  LoadedCorpus(std::string path, int64_t max_bytes) : path_(std::move(path)), max_bytes_(max_bytes) {}
 
-  void AddFile(const std::string& path);
-  void AddFolder(const std::string& path);
+  void Add(EncodedDocument document);
+  void Finish(const DocumentSource& source) {
+    names_ = source.names();
+    counts_ = source.counts();
+  }
 
   int64_t num_documents() const override { return static_cast<int64_t>(documents_.size()); }
   int64_t num_tokens(int64_t document) const override { return At(document).num_tokens; }
@@ -34,7 +30,7 @@ class LoadedCorpus final : public Corpus {
     const Document& d = At(document);
     CheckRange(d, begin, out.size());
     if (d.bytes != nullptr)
-      std::copy_n(d.bytes + begin, out.size(), out.begin());
+      std::copy_n(d.bytes.get() + begin, out.size(), out.begin());
     else
       std::copy_n(ids_.begin() + d.ids_begin + begin, out.size(), out.begin());
   }
@@ -48,19 +44,19 @@ class LoadedCorpus final : public Corpus {
 
   std::string DocumentName(int64_t document) const override {
     const Document& d = At(document);
-    const std::string& file = files_[static_cast<size_t>(d.file)];
-    return d.line == 0 ? file : fmt::format("{}:{}", file, d.line);
+    const std::string& name = names_[static_cast<size_t>(d.name)];
+    return d.line == 0 ? name : fmt::format("{}:{}", name, d.line);
   }
 
-  int64_t num_skipped_files() const override { return num_skipped_files_; }
+  FileCounts file_counts() const override { return counts_; }
 
  private:
   struct Document {
     int64_t num_tokens = 0;
-    const unsigned char* bytes = nullptr;  // the tokens, or null: ids_ from ids_begin
+    std::shared_ptr<const unsigned char> bytes;  // the tokens, or null: ids_ from ids_begin
     int64_t ids_begin = 0;
     int64_t labels_begin = -1;   // in labels_; −1: the tokens themselves
-    int64_t file = 0, line = 0;  // line 0: the file is the document
+    int64_t name = 0, line = 0;  // line 0: the file is the document
   };
 
   const Document& At(int64_t document) const {
@@ -71,136 +67,88 @@ class LoadedCorpus final : public Corpus {
     CHECK(begin >= 0 && begin <= d.num_tokens && static_cast<int64_t>(size) <= d.num_tokens - begin);
   }
 
-  void AddJsonLines(std::string_view text);
-  void AddText(std::string_view text, int64_t line);
-  void AddBytes(std::string_view text, int64_t line);  // `text` stays where it is
-  void AddIds(std::span<const int32_t> ids, int64_t line);
-  void RequireVocabulary(int64_t line) const;  // the model has all ids that a text may become
-  std::string Where(int64_t line) const {
-    return line == 0 ? files_.back() : fmt::format("{}:{}", files_.back(), line);
-  }
-
-  const Tokenizer& tokenizer_;  // used while files are added
-  const int64_t vocab_size_;
+  const std::string path_;
+  const int64_t max_bytes_;  // of memory
   std::vector<Document> documents_;
-  std::vector<std::string> files_;
-  std::deque<MappedFile> mappings_;  // what `bytes` point into
-  std::deque<std::string> texts_;    // likewise
+  std::vector<std::string> names_;
   std::vector<int32_t> ids_, labels_;
-  int64_t num_skipped_files_ = 0;
+  int64_t held_bytes_ = 0;
+  FileCounts counts_;
 };
 
-void LoadedCorpus::AddIds(std::span<const int32_t> ids, int64_t line) {
-  if (ids.empty()) return;
+void LoadedCorpus::Add(EncodedDocument document) {
   Document d;
-  d.num_tokens = static_cast<int64_t>(ids.size());
-  d.ids_begin = static_cast<int64_t>(ids_.size());
-  d.file = static_cast<int64_t>(files_.size()) - 1;
-  d.line = line;
-  ids_.insert(ids_.end(), ids.begin(), ids.end());
-  documents_.push_back(d);
-}
-
-void LoadedCorpus::AddText(std::string_view text, int64_t line) {
-  if (tokenizer_.IsBytes()) return AddBytes(texts_.emplace_back(text), line);
-  RequireVocabulary(line);
-  try {
-    std::vector<int32_t> ids = tokenizer_.Encode(text);
-    if (ids.empty()) return;
-    const auto prefix = tokenizer_.document_prefix(), suffix = tokenizer_.document_suffix();
-    ids.insert(ids.begin(), prefix.begin(), prefix.end());
-    ids.insert(ids.end(), suffix.begin(), suffix.end());
-    AddIds(ids, line);
-  } catch (const Error& e) {
-    throw Error(fmt::format("{}: {}", Where(line), e.what()), e.code());
-  }
-}
-
-void LoadedCorpus::AddBytes(std::string_view text, int64_t line) {
-  if (text.empty()) return;
-  RequireVocabulary(line);
-  Document d;
-  d.num_tokens = static_cast<int64_t>(text.size());
-  d.bytes = reinterpret_cast<const unsigned char*>(text.data());
-  d.file = static_cast<int64_t>(files_.size()) - 1;
-  d.line = line;
-  documents_.push_back(d);
-}
-
-void LoadedCorpus::RequireVocabulary(int64_t line) const {
-  Require(tokenizer_.vocab_size() <= vocab_size_,
-          "{}: text becomes ids from 0 to {}, but the model's vocab_size is {}; give `input_ids`, or a "
-          "model with vocab_size of at least {}",
-          Where(line), tokenizer_.vocab_size() - 1, vocab_size_, tokenizer_.vocab_size());
-}
-
-void LoadedCorpus::AddJsonLines(std::string_view text) {
-  for (int64_t line_number = 1; !text.empty(); ++line_number) {
-    const size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == text.npos ? text.size() : end + 1);
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-
-    const JsonlDocument document = ParseJsonlLine(line, vocab_size_, Where(line_number));
-    if (document.text) {
-      AddText(*document.text, line_number);
-      continue;
-    }
-    AddIds(document.ids, line_number);
-    if (document.ids.empty() || !document.labels) continue;
-    documents_.back().labels_begin = static_cast<int64_t>(labels_.size());
-    labels_.insert(labels_.end(), document.labels->begin(), document.labels->end());
-  }
-}
-
-void LoadedCorpus::AddFile(const std::string& path) {
-  files_.push_back(path);
-  const std::string extension = fs::path(path).extension();
-  Require(extension != ".gz" && extension != ".zst",
-          "{}: compressed files cannot be read; decompress it first", path);
-  MappedFile file(path);
-  if (extension == ".jsonl") {
-    AddJsonLines(file.text());
-  } else if (tokenizer_.IsBytes() && file.text().size() >= kMinMappedBytes) {
-    mappings_.push_back(std::move(file));
-    AddBytes(mappings_.back().text(), 0);
+  d.name = document.name;
+  d.line = document.line;
+  if (document.owner != nullptr) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(document.bytes.data());
+    d.bytes = std::shared_ptr<const unsigned char>(std::move(document.owner), bytes);
+    d.num_tokens = static_cast<int64_t>(document.bytes.size());
+    if (!document.is_mapped) held_bytes_ += d.num_tokens;
   } else {
-    AddText(file.text(), 0);
-  }
-}
-
-bool IsBinary(const std::string& path) {
-  const MappedFile file(path);
-  return file.text().substr(0, kSniffBytes).find('\0') != std::string_view::npos;
-}
-
-bool IsHidden(const fs::path& path) { return path.filename().native().starts_with('.'); }
-
-void LoadedCorpus::AddFolder(const std::string& path) {
-  std::vector<std::string> files;
-  try {
-    for (fs::recursive_directory_iterator it(path), end; it != end; ++it) {
-      if (IsHidden(it->path())) {
-        it.disable_recursion_pending();
-        continue;
-      }
-      std::error_code unknown;  // a link to nowhere, or in a circle: reading it says so
-      const fs::file_status status = it->status(unknown);
-      if (fs::is_regular_file(status) || unknown || !fs::exists(status)) files.push_back(it->path());
+    d.num_tokens = static_cast<int64_t>(document.ids.size());
+    d.ids_begin = static_cast<int64_t>(ids_.size());
+    ids_.insert(ids_.end(), document.ids.begin(), document.ids.end());
+    if (document.labels) {
+      d.labels_begin = static_cast<int64_t>(labels_.size());
+      labels_.insert(labels_.end(), document.labels->begin(), document.labels->end());
     }
-  } catch (const fs::filesystem_error& e) {
-    throw Error(fmt::format("cannot list all folders below {}: {}; check their permissions", path,
-                            e.code().message()),
-                ExitCode::kResource);
   }
-  std::sort(files.begin(), files.end());
-  for (const std::string& file : files) {
-    if (!file.ends_with(".jsonl") && !file.ends_with(".gz") && !file.ends_with(".zst") && IsBinary(file))
-      ++num_skipped_files_;
-    else
-      AddFile(file);
-  }
+  documents_.push_back(std::move(d));
+  held_bytes_ += static_cast<int64_t>((document.ids.size() + (document.labels ? document.ids.size() : 0)) *
+                                          sizeof(int32_t) +
+                                      sizeof(Document));
+  Require(ExitCode::kResource, held_bytes_ <= max_bytes_,
+          "{}: the tokens take more than {} MiB, half of the memory that is free; write them to a file with "
+          "`longspan tokenize`, and give that as data_path",
+          path_, max_bytes_ >> 20);
 }
+
+// Corpora one behind the other.
+class JoinedCorpus final : public Corpus {
+ public:
+  JoinedCorpus(std::vector<std::unique_ptr<Corpus>> parts, int64_t num_left_out)
+      : parts_(std::move(parts)), num_left_out_(num_left_out) {
+    for (const auto& part : parts_)
+      ends_.push_back((ends_.empty() ? 0 : ends_.back()) + part->num_documents());
+  }
+
+  int64_t num_documents() const override { return ends_.empty() ? 0 : ends_.back(); }
+  int64_t num_tokens(int64_t document) const override {
+    const auto [part, place] = Find(document);
+    return part->num_tokens(place);
+  }
+  void ReadTokens(int64_t document, int64_t begin, std::span<int32_t> out) const override {
+    const auto [part, place] = Find(document);
+    part->ReadTokens(place, begin, out);
+  }
+  void ReadLabels(int64_t document, int64_t begin, std::span<int32_t> out) const override {
+    const auto [part, place] = Find(document);
+    part->ReadLabels(place, begin, out);
+  }
+  std::string DocumentName(int64_t document) const override {
+    const auto [part, place] = Find(document);
+    return part->DocumentName(place);
+  }
+  FileCounts file_counts() const override {
+    FileCounts sum;
+    sum.left_out = num_left_out_;
+    for (const auto& part : parts_) sum += part->file_counts();
+    return sum;
+  }
+
+ private:
+  std::pair<const Corpus*, int64_t> Find(int64_t document) const {
+    CHECK(document >= 0 && document < num_documents());
+    const auto part =
+        static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), document) - ends_.begin());
+    return {parts_[part].get(), part == 0 ? document : document - ends_[part - 1]};
+  }
+
+  std::vector<std::unique_ptr<Corpus>> parts_;
+  const int64_t num_left_out_;  // files
+  std::vector<int64_t> ends_;   // of the parts, in documents
+};
 
 }  // namespace
 
@@ -210,17 +158,44 @@ int64_t Corpus::total_tokens() const {
   return sum;
 }
 
-std::unique_ptr<Corpus> OpenCorpus(const std::string& path, const Tokenizer& tokenizer, int64_t vocab_size) {
-  auto corpus = std::make_unique<LoadedCorpus>(tokenizer, vocab_size);
-  std::error_code unreadable;  // said better by opening it
-  if (fs::is_directory(path, unreadable))
-    corpus->AddFolder(path);
-  else
-    corpus->AddFile(path);
+std::unique_ptr<Corpus> OpenCorpus(const std::string& path, const Tokenizer& tokenizer, int64_t vocab_size,
+                                   const DataOptions& options) {
+  const DataFiles list = ListDataFiles(path, options.data_path_filter);
+  ProgressLine progress("reading " + path, list.total_bytes());
+  const int64_t max_bytes = AvailableMemory() / 2;  // what grows is copied
+  std::vector<std::unique_ptr<Corpus>> parts;
+  int64_t done = 0;
+  for (std::span<const DataFile> rest = list.files; !rest.empty();) {
+    if (IsTokenFile(rest.front().path, list.is_folder)) {
+      Require(ExitCode::kUsage, options.data_document == "file",
+              "{} is a token file, whose documents are made already; leave it out or take data_document=file",
+              rest.front().path);
+      parts.push_back(OpenTokenFile(rest.front().path, tokenizer, vocab_size));
+      done += rest.front().bytes;
+      rest = rest.subspan(1);
+      continue;
+    }
+    const auto end = std::find_if(rest.begin(), rest.end(), [&](const DataFile& file) {
+      return IsTokenFile(file.path, list.is_folder);
+    });
+    auto part = std::make_unique<LoadedCorpus>(path, max_bytes);
+    DocumentSource source(list, rest.first(static_cast<size_t>(end - rest.begin())), options,
+                          tokenizer.IsBytes());
+    EncodeDocuments(
+        source, tokenizer, vocab_size, /*threads=*/0,
+        [&](EncodedDocument document) { part->Add(std::move(document)); },
+        [&](int64_t bytes) { progress.Update(done + bytes); });
+    part->Finish(source);
+    done += source.bytes_read();
+    rest = rest.subspan(static_cast<size_t>(end - rest.begin()));
+    parts.push_back(std::move(part));
+  }
+  auto corpus = std::make_unique<JoinedCorpus>(std::move(parts), list.num_left_out);
   Require(corpus->num_documents() > 0,
-          "{} has no tokens ({} binary files were left out); give a text, JSONL lines with "
-          "`text` or `input_ids`, or a folder of such files",
-          path, corpus->num_skipped_files());
+          "{} has no tokens ({} binary files were left out); give a text, JSONL lines with `text` or "
+          "`input_ids`, a "
+          "token file, or a folder of such files",
+          path, corpus->file_counts().binary);
   return corpus;
 }
 

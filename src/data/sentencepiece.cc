@@ -2,11 +2,12 @@
 
 #include <sentencepiece_processor.h>
 
-#include <limits>
-
 #include "core/check.h"
 #include "core/file.h"
 #include "data/normalizer.h"
+#include "data/piece_cache.h"
+#include "data/pool.h"
+#include "data/sentencepiece_model.h"
 #include "data/tokenizer_json_parts.h"
 #include "data/utf8.h"
 
@@ -17,13 +18,21 @@ constexpr std::string_view kSpace = "\xE2\x96\x81";  // ▁, which stands for a 
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  explicit SentencePieceTokenizer(const std::string& path) {
+  SentencePieceTokenizer(const std::string& path, std::optional<bool> add_bos, std::optional<bool> add_eos) {
     const MappedFile file(path);
     const auto status = processor_.LoadFromSerializedProto(file.text());
     Require(status.ok() && processor_.GetPieceSize() > 0,
             "{} is no SentencePiece model ({}); a tiktoken file must be named *.tiktoken", path,
             status.ToString());
-    if (processor_.bos_id() >= 0) prefix_.push_back(processor_.bos_id());
+    const auto around = [&](std::optional<bool> add, bool otherwise, const char* what, int id,
+                            std::vector<int32_t>* ids) {
+      if (!add.value_or(otherwise)) return;
+      Require(id >= 0, "{}: tokenizer_config.json asks for add_{}_token, but the model has none", path, what);
+      ids->push_back(id);
+    };
+    around(add_bos, processor_.bos_id() >= 0, "bos", processor_.bos_id(), &prefix_);
+    around(add_eos, false, "eos", processor_.eos_id(), &suffix_);
+    seams_ = SeamCharacters(ReadSentencePieceModel(file.text(), path));
     // The library leaves the space out that it put in front of a text; whether it did is in the model.
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       const std::string& piece = processor_.IdToPiece(id);
@@ -53,6 +62,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   std::span<const int32_t> document_prefix() const override { return prefix_; }
+  std::span<const int32_t> document_suffix() const override { return suffix_; }
 
  private:
   bool IsPlain(int id) const {
@@ -63,21 +73,51 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<int32_t> DoEncode(std::string_view text, bool special_is_text) const override {
     Require(special_is_text, "SentencePiece does not look for special tokens in a text");
     RequireUtf8(text);
-    std::vector<int> ids;
-    const auto status = processor_.Encode(text, &ids);
-    Require(status.ok(), "SentencePiece: {}", status.ToString());
+    std::vector<int32_t> ids;
+    const auto encode = [&](std::string_view piece, std::vector<int32_t>* out) {
+      std::vector<int> part;
+      const auto status = processor_.Encode(piece, &part);
+      Require(status.ok(), "SentencePiece: {}", status.ToString());
+      out->insert(out->end(), part.begin(), part.end());
+    };
+    if (seams_.empty()) {
+      encode(text, &ids);
+      return ids;
+    }
+    ids.reserve(text.size() / 4);
+    std::unique_ptr<PieceCache> cache = caches_.Take();
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = NextSeam(text, begin);
+      cache->Append(text.substr(begin, end - begin), &ids, encode);
+      begin = end + 1;  // the library puts a space before a text
+    }
+    caches_.Give(std::move(cache));
     return ids;
   }
 
+  // The next character to cut at, or the end of the text.
+  size_t NextSeam(std::string_view text, size_t begin) const {
+    const auto is_printable = [](char c) { return c > ' ' && c <= '~'; };
+    for (size_t at = text.find_first_of(seams_, begin); at != text.npos;
+         at = text.find_first_of(seams_, at + 1))
+      if (at > begin && at + 1 < text.size() && is_printable(text[at - 1]) &&
+          (seams_.find(text[at + 1]) != seams_.npos || is_printable(text[at + 1])))
+        return at;
+    return text.size();
+  }
+
   sentencepiece::SentencePieceProcessor processor_;
-  std::vector<int32_t> prefix_;
+  mutable Pool<PieceCache> caches_;
+  std::vector<int32_t> prefix_, suffix_;
+  std::string_view seams_;  // characters
   bool strips_first_space_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> OpenSentencePiece(const std::string& path) {
-  return std::make_unique<SentencePieceTokenizer>(path);
+std::unique_ptr<Tokenizer> OpenSentencePiece(const std::string& path, std::optional<bool> add_bos,
+                                             std::optional<bool> add_eos) {
+  return std::make_unique<SentencePieceTokenizer>(path, add_bos, add_eos);
 }
 
 }  // namespace longspan

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "core/check.h"
 #include "core/file.h"
+#include "data/json.h"
 #include "data/sentencepiece.h"
 #include "data/tiktoken.h"
 #include "data/tokenizer_json.h"
@@ -56,6 +58,22 @@ std::string FileIn(const std::string& directory) {
   return others[0];
 }
 
+// A SentencePiece model in a directory, whose tokenizer_config.json may say what is put around a text; a
+// tokenizer.json says so itself, and Hugging Face's libraries then don't look at the other.
+std::unique_ptr<Tokenizer> OpenSentencePieceIn(const std::string& directory, const std::string& file) {
+  const std::string config = directory + "/tokenizer_config.json";
+  if (!Exists(config)) return OpenSentencePiece(file);
+  const auto json = ParseJson(ReadTextFile(config), config);
+  Require(json.is_object(), "{} is {}; an object is wanted", config, Quoted(json));
+  const auto flag = [&](const char* key) -> std::optional<bool> {
+    const auto found = json.find(key);
+    if (found == json.end() || found->is_null()) return std::nullopt;
+    Require(found->is_boolean(), "{}.{} is {}; true or false is wanted", config, key, Quoted(*found));
+    return found->get<bool>();
+  };
+  return OpenSentencePiece(file, flag("add_bos_token"), flag("add_eos_token"));
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> MakeByteTokenizer() { return std::make_unique<ByteTokenizer>(); }
@@ -67,7 +85,7 @@ std::unique_ptr<Tokenizer> OpenTokenizer(const std::string& path, const std::str
   Require(ExitCode::kUsage, pattern.empty(),
           "{} says itself how a text is cut; tokenizer_pattern is for tiktoken files", file);
   if (extension == ".json") return OpenTokenizerJson(file);
-  if (extension == ".model") return OpenSentencePiece(file);
+  if (extension == ".model") return file == path ? OpenSentencePiece(file) : OpenSentencePieceIn(path, file);
   throw Error(
       fmt::format("{} is no tokenizer; give a directory that has one, or a file *.json, *.tiktoken or "
                   "*.model",
@@ -78,6 +96,27 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids) const {
   std::string bytes;
   for (size_t i = 0; i < ids.size(); ++i) AppendToken(ids[i], i == 0, &bytes);
   return bytes;
+}
+
+uint64_t TokenizerFingerprint(const Tokenizer& tokenizer) {
+  uint64_t hash = 0xCBF29CE484222325;  // FNV-1a
+  const auto add = [&](std::string_view bytes) {
+    for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  };
+  bool is_any = false;
+  std::string token;
+  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    token.clear();
+    try {
+      tokenizer.AppendToken(static_cast<int32_t>(id), false, &token);
+      is_any = true;
+      add(fmt::format("{}:", token.size()));
+      add(token);
+    } catch (const Error&) {  // an id without a token
+      add("-");
+    }
+  }
+  return is_any ? hash : 0;
 }
 
 std::string TokenStream::Next(int32_t id) {

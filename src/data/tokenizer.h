@@ -41,6 +41,10 @@ class Tokenizer {
   virtual std::vector<int32_t> DoEncode(std::string_view text, bool special_is_text) const = 0;
 };
 
+// A number that two tokenizers share if all their ids stand for the same bytes; 0 if this one's stand for
+// none.
+uint64_t TokenizerFingerprint(const Tokenizer& tokenizer);
+
 // A token is a byte: ids 0 … 255.
 std::unique_ptr<Tokenizer> MakeByteTokenizer();
 

@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "core/names.h"
+#include "data/files.h"
 #include "model/context_extension.h"
 
 namespace longspan {
@@ -87,11 +88,12 @@ void LoadText(Job& job) {
   const TrainConfig& c = job.config;
   Require(ExitCode::kUsage, !c.data_path.empty(),
           "data_path is not set; give a text file, a JSONL file or a folder");
-  job.corpus = OpenCorpus(c.data_path, *job.tokenizer, job.model.vocab_size);
+  RequireFolderFor(c.data_options, {c.data_path, c.eval_data_path});
+  job.corpus = OpenCorpus(c.data_path, *job.tokenizer, job.model.vocab_size, c.data_options);
   Require(ExitCode::kUsage, c.eval_interval <= 0 || !c.eval_data_path.empty(),
           "eval_interval is {} but eval_data_path is not set; give the held-out text", c.eval_interval);
   if (c.eval_interval > 0)
-    job.eval_corpus = OpenCorpus(c.eval_data_path, *job.tokenizer, job.model.vocab_size);
+    job.eval_corpus = OpenCorpus(c.eval_data_path, *job.tokenizer, job.model.vocab_size, c.data_options);
 }
 
 // context_parallel_strategy as one name for each layer kind.

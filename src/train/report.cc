@@ -32,6 +32,19 @@ std::string Plural(int64_t n, const char* noun) {
   return fmt::format("{} {}{}", Grouped(n), noun, n == 1 ? "" : "s");
 }
 
+// "; 2 binary files skipped, …"; nothing if all files were read as they are.
+std::string LeftOut(const FileCounts& counts) {
+  std::string text;
+  const auto add = [&](int64_t n, const char* what, const char* done) {
+    if (n > 0) text += fmt::format("{} {} {}", text.empty() ? ";" : ",", Plural(n, what), done);
+  };
+  add(counts.binary, "binary file", "skipped");
+  add(counts.left_out, "file", "left out by data_path_filter");
+  add(counts.not_utf8, "file", "skipped that are not UTF-8");
+  add(counts.mended, "file", "with bytes that are not UTF-8, replaced");
+  return text;
+}
+
 int64_t PhysicalMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
 using Named = std::pair<std::string, int64_t>;
@@ -121,9 +134,7 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
   if (!job.config_changes.empty()) line("config", job.config_changes);
   line("data", fmt::format("{}: {}, {}", c.data_path, Plural(job.corpus->num_documents(), "document"),
                            Plural(job.corpus->total_tokens(), "token")) +
-                   (job.corpus->num_skipped_files() > 0
-                        ? fmt::format("; {} skipped", Plural(job.corpus->num_skipped_files(), "binary file"))
-                        : ""));
+                   LeftOut(job.corpus->file_counts()));
   line("tokenizer", !c.tokenizer_path.empty()                              ? c.tokenizer_path
                     : job.tokenizer == nullptr || job.tokenizer->IsBytes() ? "bytes"
                                                                            : job.tokenizer_directory);

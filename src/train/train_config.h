@@ -6,12 +6,15 @@
 #include <map>
 #include <string>
 
+#include "data/data_options.h"
+
 namespace longspan {
 
 struct TrainConfig {
   // Model and data.
   std::string model_path;  // built-in name (from scratch) or Hugging Face directory
   std::string data_path, eval_data_path;
+  DataOptions data_options;                       // a key each
   std::string tokenizer_path, tokenizer_pattern;  // empty: the model's own, or bytes
   int64_t max_target_length = 2048;
   double rope_theta = 0;                            // 0: the model's

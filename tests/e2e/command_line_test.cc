@@ -10,8 +10,10 @@
 #include <string>
 
 #include "core/file.h"
+#include "support/expect_error.h"
 #include "support/files.h"
 #include "support/program.h"
+#include "support/tiny_tokenizer.h"
 
 namespace longspan {
 namespace {
@@ -252,6 +254,31 @@ TEST_F(CommandLine, ErrorsStayOneLineWhateverAPathHolds) {
                 {"File name too long; choose a shorter name"});
   ExpectRefused("train " + (directory_ / std::string(300, 'x')) + rest, 3,
                 {"File name too long; choose a shorter name"});
+}
+
+TEST_F(CommandLine, ATokenFileIsWrittenAndTrainedOn) {
+  testing::WriteText(directory_ / "tokenizer.json", testing::kTinyTokenizer);
+  testing::WriteText(directory_ / "d/a.c", "abba");
+  testing::WriteText(directory_ / "d/b.txt", "text");
+  const std::string tokenize = fmt::format(
+      "tokenize data_path={0}/d tokenizer_path={0}/tokenizer.json output={0}/a.tokens data_path_filter=*.c ",
+      directory_.path());
+  const ProgramResult written = RunProgram(tokenize);
+  EXPECT_EQ(written.exit_code, 0) << written.output;
+  for (const char* line : {"files     1 read, 1 left out by data_path_filter\n", "documents 1\n",
+                           "tokens    4, 1.00 bytes of text each\n", "a.tokens: 0.0 MB, ids of 16 bits\n"})
+    EXPECT_NE(written.output.find(line), std::string::npos) << written.output;
+  ExpectRefused(tokenize, 2, {"a.tokens is there already"});
+  ExpectRefused(tokenize + "format=u64", 2, {"format", "u64", "longspan, u32"});
+  ExpectRefused("tokenize data_path=x", 2, {"tokenizer_path is not given"});
+
+  const ProgramResult run =
+      RunProgram(fmt::format("train model_path=tiny data_path={0}/a.tokens base_output_directory={0}/runs "
+                             "max_target_length=8 steps=1 "
+                             "threads_per_rank=1 peak_tflops=1",
+                             directory_.path()));
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("a.tokens: 1 document, 4 tokens"), std::string::npos) << run.output;
 }
 
 TEST_F(CommandLine, PipesAreNotWaitedFor) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "support/compress.h"
 #include "support/expect_error.h"
 #include "support/files.h"
 
@@ -11,8 +12,10 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::ExpectError;
+using testing::Gzip;
 using testing::TemporaryDirectory;
 using testing::WriteText;
+using testing::Zstd;
 
 constexpr int64_t kVocabulary = 256;
 constexpr int32_t kNone = kIgnoreTarget;
@@ -36,11 +39,12 @@ class PairTokenizer final : public Tokenizer {
 class CorpusTest : public ::testing::Test {
  protected:
   std::unique_ptr<Corpus> Open(const std::string& path, int64_t vocab_size = kVocabulary) const {
-    return OpenCorpus(path, *tokenizer_, vocab_size);
+    return OpenCorpus(path, *tokenizer_, vocab_size, options_);
   }
 
   TemporaryDirectory folder_;
   std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
+  DataOptions options_;
 };
 
 Ids Tokens(const Corpus& corpus, int64_t document) {
@@ -140,7 +144,7 @@ TEST_F(CorpusTest, AFolderIsReadInByteOrderOfPaths) {
     std::string all;
     for (int64_t i = 0; i < corpus->num_documents(); ++i) all += Text(*corpus, i).substr(0, 2) + "|";
     EXPECT_EQ(all, "0|2a|1|3|4|5|yy|6|") << path;
-    EXPECT_EQ(corpus->num_skipped_files(), 2);
+    EXPECT_EQ(corpus->file_counts().binary, 2);
   }
 }
 
@@ -168,6 +172,96 @@ TEST_F(CorpusTest, OtherTokenizersEncode) {
   ExpectError({lines + ":2: an odd number"}, [&] { Open(folder_ / "d"); });
 }
 
+// All documents in order, with "|" behind each.
+std::string Texts(const Corpus& corpus) {
+  std::string all;
+  for (int64_t i = 0; i < corpus.num_documents(); ++i) all += Text(corpus, i) + "|";
+  return all;
+}
+
+TEST_F(CorpusTest, CompressedFilesReadLikeOthers) {
+  EXPECT_EQ(Texts(*Open(WriteText(folder_ / "a.txt.gz", Gzip("one")))), "one|");
+  EXPECT_EQ(Texts(*Open(WriteText(folder_ / "a.txt.zst", Zstd("two")))), "two|");
+  EXPECT_EQ(Texts(*Open(WriteText(folder_ / "a.gz", Gzip("{\"text\": \"x\"}")))), "{\"text\": \"x\"}|");
+  WriteText(folder_ / "d/a.jsonl.gz", Gzip("{\"text\": \"x\"}\n") + Gzip("{\"text\": \"y\"}"));
+  WriteText(folder_ / "d/b.jsonl.zst", Zstd("{\"text\": \"z\"}\n"));
+  WriteText(folder_ / "d/c.gz", Gzip("text"));
+  WriteText(folder_ / "d/d.tar.gz", Gzip(std::string(2000, '\0')));
+  const auto corpus = Open(folder_ / "d");
+  EXPECT_EQ(Texts(*corpus), "x|y|z|text|");
+  EXPECT_EQ(corpus->DocumentName(1), folder_ / "d/a.jsonl.gz:2");
+  EXPECT_EQ(corpus->file_counts().binary, 1);
+  EXPECT_EQ(corpus->file_counts().files, 3);
+  const std::string cut = Gzip("{\"text\": \"x\"}\n").substr(0, 20);
+  ExpectError({"d/e.jsonl.gz", "ends before"}, [&] {
+    WriteText(folder_ / "d/e.jsonl.gz", cut);
+    Open(folder_ / "d");
+  });
+  // Lines that are longer than what is read at once.
+  const std::string text(1000000, 'a');
+  const std::string lines = "\n{\"text\": \"b\"}\n{\"text\": \"" + text + "\"}\n\n{\"text\": \"c\"}";
+  const auto long_lines = Open(WriteText(folder_ / "l.jsonl.gz", Gzip(lines)));
+  EXPECT_TRUE(Texts(*long_lines) == "b|" + text + "|c|");
+  EXPECT_EQ(long_lines->DocumentName(2), folder_ / "l.jsonl.gz:5");
+}
+
+TEST_F(CorpusTest, FilesOfARepositoryAreOneDocument) {
+  WriteText(folder_ / "d/one/b/z.h", "3\n");
+  WriteText(folder_ / "d/one/a.c", "1");
+  WriteText(folder_ / "d/one/b.jsonl", "{}");
+  WriteText(folder_ / "d/one/c.c", "4");
+  WriteText(folder_ / "d/one/image", std::string_view("\0", 1));
+  WriteText(folder_ / "d/one-more/x.c", "5");
+  WriteText(folder_ / "d/only-binary/x.c", std::string_view("\0", 1));
+  WriteText(folder_ / "d/README", "6");
+  options_.data_document = "repository";
+  const auto corpus = Open(folder_ / "d");
+  EXPECT_EQ(Texts(*corpus), "6|5|1\n{}\n3\n4|");
+  EXPECT_EQ(corpus->DocumentName(2), folder_ / "d/one/");
+  EXPECT_EQ(corpus->file_counts().files, 6);
+  EXPECT_EQ(corpus->file_counts().binary, 2);
+  options_.data_file_header = "// FILE: {path}";
+  options_.data_path_filter = "*.c,*.h";
+  const auto filtered = Open(folder_ / "d/");
+  EXPECT_EQ(Texts(*filtered),
+            "// FILE: one-more/x.c\n5|// FILE: one/a.c\n1\n// FILE: one/b/z.h\n3\n// FILE: one/c.c\n4|");
+  EXPECT_EQ(filtered->file_counts().left_out, 3);
+  WriteText(folder_ / "d/one/x.tokens", "x");
+  options_ = {};
+  options_.data_document = "repository";
+  ExpectError(
+      {"one/x.tokens", "data_document=file"}, [&] { Open(folder_ / "d"); }, ExitCode::kUsage);
+}
+
+TEST_F(CorpusTest, HeadersStandBeforeTextsOnly) {
+  WriteText(folder_ / "d/a.txt", "text");
+  WriteText(folder_ / "d/b.jsonl", "{\"text\": \"line\"}");
+  options_.data_file_header = "[{path}]";
+  EXPECT_EQ(Texts(*Open(folder_ / "d")), "[a.txt]\ntext|line|");
+}
+
+TEST_F(CorpusTest, InvalidUtf8) {
+  WriteText(folder_ / "d/a.txt", "abcd");
+  const std::string latin = WriteText(folder_ / "d/b.txt",
+                                      "ab\xe9"
+                                      "cd\xf0\x9f");
+  EXPECT_EQ(Open(folder_ / "d")->num_documents(), 2);  // bytes are bytes
+  options_.data_invalid_utf8 = "skip";
+  auto corpus = Open(folder_ / "d");
+  EXPECT_EQ(Texts(*corpus), "abcd|");
+  EXPECT_EQ(corpus->file_counts().not_utf8, 1);
+  options_.data_invalid_utf8 = "replace";
+  corpus = Open(folder_ / "d");
+  EXPECT_EQ(Texts(*corpus), "abcd|ab\uFFFDcd\uFFFD|");
+  EXPECT_EQ(corpus->file_counts().mended, 1);
+  EXPECT_EQ(corpus->file_counts().files, 2);
+  tokenizer_ = std::make_unique<PairTokenizer>();
+  options_.data_invalid_utf8 = "error";
+  ExpectError({latin + ": not UTF-8 at byte 2 (0xE9)", "data_invalid_utf8"}, [&] { Open(folder_ / "d"); });
+  options_.data_invalid_utf8 = "skip";
+  EXPECT_EQ(Tokens(*Open(folder_ / "d"), 0), (Ids{1, 5}));
+}
+
 TEST_F(CorpusTest, Refusals) {
   ExpectError({"missing.txt"}, [&] { Open(folder_ / "missing.txt"); });
   ExpectError({"empty.txt", "no tokens"}, [&] { Open(WriteText(folder_ / "empty.txt", "")); });
@@ -181,11 +275,6 @@ TEST_F(CorpusTest, Refusals) {
   ExpectError({text + ": ", "255", "vocab_size is 255"}, [&] { Open(text, 255); });
   const std::string line = WriteText(folder_ / "text.jsonl", "{\"input_ids\": [1]}\n{\"text\": \"ab\"}");
   ExpectError({line + ":2: ", "vocab_size is 128"}, [&] { Open(line, 128); });
-  for (const std::string name : {"a.txt.gz", "a.jsonl.zst"})
-    ExpectError({name, "decompress"}, [&] { Open(WriteText(folder_ / name, "x")); });
-  WriteText(folder_ / "e/a.txt", "x");
-  WriteText(folder_ / "e/b.gz", "x");
-  ExpectError({"e/b.gz", "decompress"}, [&] { Open(folder_ / "e"); });
 }
 
 TEST_F(CorpusTest, AFolderThatMayNotBeListedIsAnError) {

@@ -1,0 +1,12 @@
+// What memory this process may still take.
+#pragma once
+
+#include <cstdint>
+
+namespace longspan {
+
+// In bytes: what the machine has free or can free at once, or the limit of the process' group (cgroup v2, as
+// in containers) where that is less.
+int64_t AvailableMemory();
+
+}  // namespace longspan
