@@ -7,11 +7,19 @@
 
 #include "core/check.h"
 #include "core/file.h"
+#include "data/decompress.h"
 #include "data/json.h"
 #include "eval/task.h"
 
 namespace longspan {
 namespace {
+
+constexpr int64_t kMaxFileBytes = int64_t{1} << 32;  // of a task's file, decompressed
+
+std::string ReadFile(const std::string& path) {
+  if (!IsCompressed(path)) return ReadTextFile(path);
+  return ReadAll(*OpenCompressed(path), path, kMaxFileBytes);
+}
 
 // Of `count` things the one behind `depth` of the others.
 int64_t PlaceAt(double depth, int64_t count) { return std::llround(depth * static_cast<double>(count - 1)); }
@@ -47,7 +55,7 @@ void AppendOthers(int64_t count, int64_t num_others, Draws& draws, Answer answer
 class KeyValue final : public Task {
  public:
   explicit KeyValue(const std::string& path) {
-    for (const auto& [number, line] : LinesOf(ReadTextFile(path)))
+    for (const auto& [number, line] : LinesOf(ReadFile(path)))
       ReadRecord(line, fmt::format("{}:{}", path, number));
     Require(!records_.empty(), "{} holds no records; a line is an object with `ordered_kv_records` and `key`",
             path);
@@ -129,7 +137,7 @@ class KeyValue final : public Task {
 class Bible final : public Task {
  public:
   explicit Bible(const std::string& path) {
-    for (const auto& [number, line] : LinesOf(ReadTextFile(path))) {
+    for (const auto& [number, line] : LinesOf(ReadFile(path))) {
       const size_t space = line.find(' ');
       Require(space != line.npos && space > 0 && space + 1 < line.size(),
               "{}:{}: '{}' is no verse; a line is an address without spaces, a space and the verse", path,

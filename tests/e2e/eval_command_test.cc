@@ -122,6 +122,13 @@ TEST_F(EvalCommandTest, RetrievalTasks) {
   }
 }
 
+TEST_F(EvalCommandTest, CompressedTaskFiles) {
+  const std::string book = directory_ / "book.txt";
+  ASSERT_EQ(RunShell("gzip -k " + book).exit_code, 0);
+  const std::string task = " task=bible task_samples=1 task_lengths=300 task_path=" + book;
+  EXPECT_EQ(Json(task + ".gz")["log_probability"], Json(task)["log_probability"]);
+}
+
 TEST_F(EvalCommandTest, WhatDoesNotFitTogetherIsRefused) {
   ExpectFailure("", 2, {"data_path is not set"});
   ExpectFailure("task=needel", 2, {"task wants one of", "did you mean 'needle'"});
