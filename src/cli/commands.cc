@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include "bench/bench.h"
+#include "cli/convert_command.h"
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
 #include "cli/help.h"
@@ -30,6 +31,8 @@ constexpr Command kCommands[] = {
     {"tokenize", "[RECIPE.yml] [key=value ...]", "writes the token ids of text to a file", TokenizeCommand},
     {"eval", "[RECIPE.yml] [key=value ...]", "loss by position, or retrieval from a long text", EvalCommand},
     {"generate", "[RECIPE.yml] [key=value ...]", "prints text that goes on from a prompt", GenerateCommand},
+    {"convert", "MODEL_PATH output=DIR [key=value ...]", "writes a model in another dtype, shards or form",
+     ConvertCommand},
     {"bench", "SUBJECT [key=value ...]", "measures kernels or whole steps on this machine", BenchCommand},
 };
 

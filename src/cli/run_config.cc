@@ -30,8 +30,8 @@ KeyList TrainKeys(TrainConfig& config) {
   keys.Group("Model and data");
   Key& model = keys.Add(
       "model_path", &config.model_path,
-      "A built-in model's name, which starts from scratch, or a Hugging Face directory, which continues from "
-      "its weights.");
+      "A built-in model's name, which starts from scratch, or a Hugging Face directory, a checkpoint or a run, "
+      "which continues from its weights.");
   model.required = true;
   model.required_hint = fmt::format(" (built-in models: {})", fmt::join(BuiltinModelNames(), ", "));
   keys.Add("data_path", &config.data_path,

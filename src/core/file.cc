@@ -142,6 +142,18 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+void MappedFile::Unload(std::span<const std::byte> part) const {
+  // From the page it begins in, whose other bytes were read before, to the last that it fills.
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const std::byte* const base = bytes().data();
+  const auto offset_of = [&](const std::byte* at) { return static_cast<size_t>(at - base); };
+  if (part.empty()) return;
+  const size_t begin = offset_of(part.data()) / page * page;
+  const size_t end = offset_of(part.data() + part.size());
+  const size_t last = end == size_ ? end : end / page * page;
+  if (begin < last) madvise(static_cast<std::byte*>(data_) + begin, last - begin, MADV_DONTNEED);
+}
+
 FileWriter::FileWriter(const std::string& path) : path_(path) {
   fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) ThrowFileError("cannot create", path, errno, ExitCode::kResource);
@@ -176,6 +188,12 @@ void FileWriter::Finish() {
   }
 }
 
+void WriteNewFile(const std::string& path, std::string_view text) {
+  FileWriter file(path);
+  file.Write(text.data(), text.size());
+  file.Finish();
+}
+
 std::string ReadTextFile(const std::string& path) {
   const RegularFile file(path);
   // The size is only a hint (/proc gives none): one byte more sees the end without growing the text.
@@ -196,11 +214,7 @@ std::string ReadTextFile(const std::string& path) {
 void WriteFileAtomically(const std::string& path, std::string_view text) {
   const std::string beside = path + ".tmp";
   RemoveFile(beside);  // what a killed run left
-  {
-    FileWriter writer(beside);
-    writer.Write(text.data(), text.size());
-    writer.Finish();
-  }
+  WriteNewFile(beside, text);
   RenameFile(beside, path);
 }
 

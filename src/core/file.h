@@ -26,6 +26,9 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
   std::string_view text() const { return {static_cast<const char*>(data_), size_}; }
+  // Says that a part of bytes() will not be read soon: its pages no longer count as this process's memory.
+  // They read as before.
+  void Unload(std::span<const std::byte> part) const;
 
  private:
   void* data_ = nullptr;
@@ -50,6 +53,9 @@ class FileWriter {
   int fd_ = -1;
   int64_t written_ = 0;
 };
+
+// A FileWriter from beginning to end.
+void WriteNewFile(const std::string& path, std::string_view text);
 
 std::string ReadTextFile(const std::string& path);  // errors as MappedFile's
 // Replaces `path` as a whole: written beside it (`path`.tmp), synced, renamed. At any moment, also after a

@@ -428,12 +428,22 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& where) {
 }
 
 std::string WriteModelConfig(const ModelConfig& config, std::string_view source, DType saved_dtype) {
-  ConfigJson json = source.empty() ? NewText(config) : ParseObject(source, "source of config.json");
-  if (json.contains("dtype") || !json.contains("torch_dtype")) json["dtype"] = Name(saved_dtype);
-  if (json.contains("torch_dtype")) json["torch_dtype"] = Name(saved_dtype);
-  std::string text = json.dump(2) + "\n";
+  std::string text =
+      WithDType(source.empty() ? NewText(config).dump() : source, saved_dtype, "source of config.json");
   CHECK(ParseModelConfig(text, "config.json to be written") == config);
   return text;
+}
+
+std::string WithDType(std::string_view config_json, DType dtype, const std::string& where) {
+  ConfigJson json = ParseObject(config_json, where);
+  for (const char* key : {"quantization_config", "compression_config"})
+    Require(!json.contains(key) || json[key].is_null(),
+            "{}: {} says that the weights are quantised; such tensors cannot change their type without their "
+            "scales",
+            where, key);
+  if (json.contains("dtype") || !json.contains("torch_dtype")) json["dtype"] = Name(dtype);
+  if (json.contains("torch_dtype")) json["torch_dtype"] = Name(dtype);
+  return json.dump(2) + "\n";
 }
 
 }  // namespace longspan

@@ -82,6 +82,10 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& where);
 // from `config`, in the newer spelling. Either reads back as `config`.
 std::string WriteModelConfig(const ModelConfig& config, std::string_view source, DType saved_dtype);
 
+// The text of any model's config.json with another dtype, under the key that it has; else as it was. Throws
+// Error for a quantised model, whose tensors are no plain numbers. `where` names it in errors.
+std::string WithDType(std::string_view config_json, DType dtype, const std::string& where);
+
 // Built-in models: tiny, 100m, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b, smollm2-135m;
 // the texts are recipes/models/*.json, compiled in. Empty if there is none of that name.
 std::string_view BuiltinModelJson(std::string_view name);

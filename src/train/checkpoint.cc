@@ -13,7 +13,6 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "data/json.h"
-#include "train/safetensors.h"
 
 namespace longspan {
 namespace {
@@ -25,6 +24,7 @@ constexpr int64_t kStateVersion = 1;
 constexpr const char* kTemporaryPrefix = ".tmp-";
 constexpr const char *kEmbeddingName = "model.embed_tokens.weight", *kHeadName = "lm_head.weight";
 constexpr const char* kNoWeight = "rotary_emb.inv_freq";  // is computed; some old files hold it
+constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
     "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
@@ -65,23 +65,6 @@ void RequireDone(const std::error_code& error, const char* action, const fs::pat
   Require(ExitCode::kResource, !error, "cannot {} {}: {}", action, path.string(), error.message());
 }
 
-void WriteNewFile(const fs::path& path, std::string_view text) {
-  FileWriter file(path);
-  file.Write(text.data(), text.size());
-  file.Finish();
-}
-
-std::string StateJson(const CheckpointState& state, const char* optimizer) {
-  const nlohmann::ordered_json object = {
-      {"version", kStateVersion},
-      {"step", state.step},
-      {"optimizer", optimizer},
-      {"optimizer_step", state.optimizer_step},
-      {"reader",
-       {{"epoch", state.reader.epoch}, {"document", state.reader.document}, {"token", state.reader.token}}}};
-  return object.dump(2) + "\n";
-}
-
 // A whole checkpoint in a directory that isn't there yet, on the disk when this returns.
 void WriteCheckpoint(const fs::path& directory, const ResidentWeights& weights, const CheckpointState& state,
                      const SaveOptions& options) {
@@ -89,15 +72,16 @@ void WriteCheckpoint(const fs::path& directory, const ResidentWeights& weights, 
   fs::create_directory(directory, error);
   RequireDone(error, "make", directory);
   WriteNewFile(directory / "config.json", options.config_json);
-  for (const char* name : kTokenizerFiles) {
-    const fs::path file = fs::path(options.tokenizer_directory) / name;
-    if (!options.tokenizer_directory.empty() && fs::exists(file, error))
-      WriteNewFile(directory / name, MappedFile(file).text());
-  }
+  const auto copy = [&](const std::string& from, const char* name) {
+    if (!from.empty() && Exists(from + "/" + name))
+      WriteNewFile(directory / name, MappedFile(from + "/" + name).text());
+  };
+  for (const char* name : kTokenizerFiles) copy(options.tokenizer_directory, name);
+  copy(options.model_directory, kGenerationConfig);
   WriteSafetensors(directory, "model", ModelTensors(weights), options.dtype, options.max_shard_bytes);
   WriteSafetensors(directory, "optimizer", OptimizerTensors(weights), DType::kFloat32,
                    options.max_shard_bytes);
-  WriteNewFile(directory / "state.json", StateJson(state, OptimizerName(weights)));
+  WriteNewFile(directory / "state.json", WriteCheckpointState(state, OptimizerName(weights)));
   SyncDirectory(directory);
 }
 
@@ -176,36 +160,49 @@ CheckpointState ReadState(const std::string& path, const std::string& wanted_opt
   return result;
 }
 
-// Throws Error unless the files hold these tensors with these shapes, and no other but those that
-// `may_be_there`.
-template <class MayBeThere>
+// Throws Error unless the files hold these tensors with these shapes, and no other.
 void CheckTensors(const SafetensorsDirectory& files, const std::vector<SafetensorsTensor>& tensors,
-                  const std::string& directory, MayBeThere may_be_there) {
+                  const std::string& directory) {
   std::set<std::string, std::less<>> names;
   for (const SafetensorsTensor& tensor : tensors) {
     files.Check(tensor.name, tensor.shape);
     names.insert(tensor.name);
   }
   for (const std::string& name : files.Names())
-    Require(names.contains(name) || may_be_there(name), "{}: tensor '{}' is none of this model's", directory,
-            name);
+    Require(names.contains(name), "{}: tensor '{}' is none of this model's", directory, name);
 }
 
 void ReadTensors(const SafetensorsDirectory& files, const std::vector<SafetensorsTensor>& tensors) {
   for (const SafetensorsTensor& tensor : tensors) files.ReadFloat32(tensor.name, tensor.values);
 }
 
-bool EqualTensors(const SafetensorsDirectory& files, std::string_view a, std::string_view b, Tensor like) {
-  const Buffer buffer_a(like.num_bytes()), buffer_b(like.num_bytes());
-  const Tensor values_a(buffer_a.data(), DType::kFloat32, like.shape());
-  const Tensor values_b(buffer_b.data(), DType::kFloat32, like.shape());
-  files.ReadFloat32(a, values_a);
-  files.ReadFloat32(b, values_b);
-  return std::equal(values_a.data<float>(), values_a.data<float>() + like.num_elements(),
-                    values_b.data<float>());
+// They are of the same shape.
+bool EqualTensors(const SafetensorsDirectory& files, std::string_view a, std::string_view b) {
+  constexpr int64_t kElements = 1 << 20;  // compared at once
+  const int64_t num_elements = files.At(a).num_elements();
+  std::vector<float> values_a, values_b;
+  for (int64_t first = 0; first < num_elements; first += kElements) {
+    for (std::vector<float>* values : {&values_a, &values_b})
+      values->resize(static_cast<size_t>(std::min(kElements, num_elements - first)));
+    files.ReadFloat32(a, first, values_a);
+    files.ReadFloat32(b, first, values_b);
+    if (values_a != values_b) return false;
+  }
+  return true;
 }
 
 }  // namespace
+
+std::string WriteCheckpointState(const CheckpointState& state, const std::string& optimizer) {
+  const nlohmann::ordered_json object = {
+      {"version", kStateVersion},
+      {"step", state.step},
+      {"optimizer", optimizer},
+      {"optimizer_step", state.optimizer_step},
+      {"reader",
+       {{"epoch", state.reader.epoch}, {"document", state.reader.document}, {"token", state.reader.token}}}};
+  return object.dump(2) + "\n";
+}
 
 void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeights& weights,
                     const CheckpointState& state, const SaveOptions& options) {
@@ -234,13 +231,12 @@ void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeig
 
 CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& weights) {
   const CheckpointState state = ReadState(directory + "/state.json", OptimizerName(weights));
-  const auto nothing_else = [](const std::string&) { return false; };
   // The masters are in the optimizer's files; the model's are looked at, so that a checkpoint loads only if
   // it is whole.
-  CheckTensors(SafetensorsDirectory(directory, "model"), ModelTensors(weights), directory, nothing_else);
+  CheckTensors(SafetensorsDirectory(directory, "model"), ModelTensors(weights), directory);
   const SafetensorsDirectory files(directory, "optimizer");
   const std::vector<SafetensorsTensor> tensors = OptimizerTensors(weights);
-  CheckTensors(files, tensors, directory, nothing_else);
+  CheckTensors(files, tensors, directory);
   ReadTensors(files, tensors);
   weights.RefreshCompute();
   return state;
@@ -263,26 +259,41 @@ void CheckCheckpointModel(const std::string& directory, const ModelConfig& model
             path, key, Quoted(was.contains(key) ? was[key] : absent), Quoted(value));
 }
 
-void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
-  const SafetensorsDirectory files(directory, "model");
-  std::vector<SafetensorsTensor> tensors = ModelTensors(weights);
-  const auto embedding =
-      std::find_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kEmbeddingName; });
-  const bool tied =
-      std::none_of(tensors.begin(), tensors.end(), [](const auto& t) { return t.name == kHeadName; });
-  CHECK(embedding != tensors.end());
-  if (tied && !files.Has(kEmbeddingName) && files.Has(kHeadName)) embedding->name = kHeadName;
+std::vector<std::string> FindModelTensors(const ParamTable& table, const SafetensorsDirectory& files,
+                                          const std::string& directory) {
+  bool tied = true;
+  for (const StoredTensor& tensor : table.units.back().stored) tied = tied && tensor.name != kHeadName;
 
-  CheckTensors(files, tensors, directory,
-               [&](const std::string& name) { return name.ends_with(kNoWeight) || name == kHeadName; });
+  std::vector<std::string> found;
+  std::set<std::string, std::less<>> known = {kHeadName};
+  for (const ParamUnit& unit : table.units) {
+    for (const StoredTensor& tensor : unit.stored) {
+      const bool is_head =
+          tied && tensor.name == kEmbeddingName && !files.Has(tensor.name) && files.Has(kHeadName);
+      found.push_back(is_head ? kHeadName : tensor.name);
+      files.Check(found.back(), tensor.shape);
+      known.insert(tensor.name);
+    }
+  }
+  for (const std::string& name : files.Names())
+    Require(known.contains(name) || name.ends_with(kNoWeight), "{}: tensor '{}' is none of this model's",
+            directory, name);
   if (tied && files.Has(kHeadName) && files.Has(kEmbeddingName)) {
-    files.Check(kHeadName, embedding->shape);
+    files.Check(kHeadName, files.Shape(kEmbeddingName));
     Require(
-        EqualTensors(files, kEmbeddingName, kHeadName, embedding->values),
+        EqualTensors(files, kEmbeddingName, kHeadName),
         "{}: config.json says tie_word_embeddings, but {} and {} differ; set it to false to train them apart",
         directory, kEmbeddingName, kHeadName);
   }
-  ReadTensors(files, tensors);
+  return found;
+}
+
+void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
+  const SafetensorsDirectory files(directory, "model");
+  const std::vector<std::string> names = FindModelTensors(weights.table(), files, directory);
+  const std::vector<SafetensorsTensor> tensors = ModelTensors(weights);
+  CHECK(names.size() == tensors.size());
+  for (size_t i = 0; i < names.size(); ++i) files.ReadFloat32(names[i], tensors[i].values);
   weights.RefreshCompute();
 }
 

@@ -1,7 +1,7 @@
 // Checkpoints: Hugging Face model directories with the optimizer beside the weights (docs/reference, "A run
 // on disk").
 //
-//   checkpoints/00000100/   config.json, tokenizer files
+//   checkpoints/00000100/   config.json, generation_config.json, tokenizer files
 //                           model.safetensors, or numbered shards and model.safetensors.index.json
 //                           optimizer.safetensors (or shards): <name>.master, .exp_avg, .exp_avg_sq, all f32
 //                           state.json
@@ -11,8 +11,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/packing.h"
+#include "train/safetensors.h"
 #include "train/weights.h"
 
 namespace longspan {
@@ -24,11 +26,15 @@ struct CheckpointState {
   int64_t optimizer_step = 0;  // AdamW's count
 };
 
+// The text of state.json; `optimizer` is the run's opt_type.
+std::string WriteCheckpointState(const CheckpointState& state, const std::string& optimizer);
+
 struct SaveOptions {
   DType dtype = DType::kFloat32;  // of model.safetensors; the masters are always saved in f32 as well
   int64_t max_shard_bytes = int64_t{5} << 30;
   std::string config_json;          // text of config.json
   std::string tokenizer_directory;  // tokenizer files are copied from here; empty: none
+  std::string model_directory;      // generation_config.json likewise
 };
 
 // Writes checkpoints/<step, 8 digits>/ aside and renames it, then points checkpoints/latest at it. A
@@ -44,9 +50,12 @@ CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& we
 // Throws Error naming the first key in which the checkpoint's config.json makes another model than `model`,
 // or if that file cannot be read.
 void CheckCheckpointModel(const std::string& directory, const ModelConfig& model);
-// Only the weights of any Hugging Face directory (model.safetensors or its shards by index). Every tensor
-// must be one of the model's, but for `rotary_emb.inv_freq` and a tied model's lm_head.weight, which must
-// equal the embedding (and stands for it where only the head is stored). Throws Error as above.
+// The names under which the files of a Hugging Face directory have a model's tensors, in the table's order.
+// Every tensor must be one of the model's, but for `rotary_emb.inv_freq` and a tied model's lm_head.weight,
+// which must equal the embedding (and stands for it where only the head is stored). Throws Error as above.
+std::vector<std::string> FindModelTensors(const ParamTable& table, const SafetensorsDirectory& files,
+                                          const std::string& directory);
+// Only the weights of any Hugging Face directory (model.safetensors or its shards by index).
 void LoadModelWeights(const std::string& directory, ResidentWeights& weights);
 // checkpoints/latest resolved, or the newest checkpoint where that link is lost, or empty if there is none.
 // Throws Error if the link names nothing that exists.

@@ -11,6 +11,7 @@
 #include "core/names.h"
 #include "data/files.h"
 #include "model/context_extension.h"
+#include "train/run_directory.h"
 
 namespace longspan {
 namespace {
@@ -47,11 +48,9 @@ void LoadModel(Job& job) {
     const std::vector<std::string_view> names = BuiltinModelNames();
     Require(IsDirectory(path), "model_path {} is neither a directory nor a built-in model{}", path,
             Suggestion(path, names));
-    where = path + "/config.json";
-    Require(Exists(where), "model_path {} has no config.json; it must be a Hugging Face model directory",
-            path);
+    job.model_directory = ModelDirectory(path);
+    where = job.model_directory + "/config.json";
     text = ReadTextFile(where);
-    job.model_directory = path;
   }
   job.model_json = OverrideRope(text, where, job.config.rope_theta, job.config.rope_scaling);
   job.model_json = ExtendPositions(job.model_json, where, job.config.max_target_length);

@@ -71,6 +71,27 @@ std::string CheckpointToResume(const std::string& run_directory, const std::stri
   return checkpoint.string();
 }
 
+std::string ModelDirectory(const std::string& path) {
+  Require(IsDirectory(path), "{} is no directory; give a Hugging Face model directory, a checkpoint or a run",
+          path);
+  if (!Exists(path + "/config.json")) {
+    const std::string latest = LatestCheckpoint(CheckpointsIn(path));
+    Require(
+        !latest.empty(),
+        "{} has neither config.json nor checkpoints; give a Hugging Face model directory, a checkpoint or a "
+        "run that has saved one",
+        path);
+    Require(Exists(latest + "/config.json"), "{} has no config.json", latest);
+    return latest;
+  }
+  std::error_code error;
+  const fs::path directory = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
+  if (!fs::is_symlink(directory, error)) return path;
+  const fs::path resolved = fs::canonical(directory, error);
+  Require(!error, "cannot resolve {}: {}", path, error.message());
+  return resolved.string();
+}
+
 RunDirectory::RunDirectory(const std::string& path, const std::string& resume, const std::string& checkpoint,
                            const std::string& config_yaml, int64_t step) {
   std::error_code error;

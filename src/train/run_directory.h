@@ -11,6 +11,11 @@ namespace longspan {
 // has steps, and for a checkpoint that isn't there.
 std::string CheckpointToResume(const std::string& run_directory, const std::string& resume);
 
+// The model directory that a path means: itself (what it links to: `latest` may soon link to another), or
+// of a run directory the newest checkpoint. Throws Error for what is no directory, and for a directory
+// without a config.json or checkpoints.
+std::string ModelDirectory(const std::string& path);
+
 // A run directory in use by this run alone, for as long as the object lives.
 class RunDirectory {
  public:

@@ -23,14 +23,6 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
 
-struct StoredType {
-  std::string_view name;
-  int64_t bytes;
-};
-constexpr StoredType kStoredTypes[] = {
-    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U16", 2}, {"I16", 2}, {"F16", 2},
-    {"BF16", 2}, {"U32", 4}, {"I32", 4}, {"F32", 4},     {"U64", 8},     {"I64", 8}, {"F64", 8}, {"C64", 8}};
-
 bool IsWhole(const json& value) {
   return value.is_number_unsigned() &&
          value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
@@ -50,14 +42,12 @@ SafetensorsReader::Entry ParseEntry(const json& value, const std::string& where)
           where);
 
   SafetensorsReader::Entry entry;
-  entry.dtype = dtype.get<std::string>();
+  entry.type = FindElementType(dtype.get_ref<const std::string&>());
   entry.shape = shape.get<std::vector<int64_t>>();
   entry.begin = offsets[0].get<int64_t>();
   entry.end = offsets[1].get<int64_t>();
-  const auto type = std::find_if(std::begin(kStoredTypes), std::end(kStoredTypes),
-                                 [&](const StoredType& t) { return t.name == entry.dtype; });
-  Require(type != std::end(kStoredTypes), "{}: unknown dtype {}", where, Quoted(dtype));
-  int64_t bytes = type->bytes;
+  Require(entry.type != nullptr, "{}: unknown dtype {}", where, Quoted(dtype));
+  int64_t bytes = entry.type->bytes;
   bool overflow = false;
   // Zeros first: they make a product of any other sizes fit.
   if (std::count(entry.shape.begin(), entry.shape.end(), 0) > 0) bytes = 0;
@@ -65,34 +55,19 @@ SafetensorsReader::Entry ParseEntry(const json& value, const std::string& where)
   Require(!overflow, "{}: shape ({}) is larger than any file", where, fmt::join(entry.shape, ", "));
   Require(bytes == entry.end - entry.begin,
           "{}: shape ({}) of {} takes {} bytes, but data_offsets give it {}", where,
-          fmt::join(entry.shape, ", "), entry.dtype, bytes, entry.end - entry.begin);
+          fmt::join(entry.shape, ", "), entry.type->name, bytes, entry.end - entry.begin);
   return entry;
 }
 
-float FromHalf(uint16_t half) {
-  // A float's exponent and mantissa, 13 bits further left, are off by 2^112: the biases are 127 and 15.
-  // Multiplying mends normal and subnormal numbers alike, exactly.
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fffu) << 13;
-  const bool finite = (half & 0x7c00u) != 0x7c00u;
-  const uint32_t bits =
-      finite ? std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f) : magnitude | 0x7f800000u;
-  return std::bit_cast<float>(sign | bits);
+std::string SingleFile(const std::string& directory, const std::string& stem) {
+  return fmt::format("{}/{}.safetensors", directory, stem);
 }
 
-// n elements of Stored, wherever they lie, through `convert` to floats.
-template <class Stored, class Convert>
-void ConvertAll(const std::byte* from, int64_t n, float* to, Convert convert) {
-  for (int64_t i = 0; i < n; ++i) {
-    Stored stored;
-    std::memcpy(&stored, from + i * static_cast<int64_t>(sizeof(Stored)), sizeof(Stored));
-    to[i] = convert(stored);
-  }
+std::string IndexFile(const std::string& directory, const std::string& stem) {
+  return SingleFile(directory, stem) + ".index.json";
 }
 
-bool IsReadable(std::string_view dtype) {
-  return dtype == "F64" || dtype == "F32" || dtype == "BF16" || dtype == "F16";
-}
+constexpr int64_t kReadElements = 1 << 20;  // whose pages are mapped at once
 
 }  // namespace
 
@@ -148,38 +123,59 @@ void SafetensorsReader::CheckRanges(int64_t data_size) const {
           data_size);
 }
 
-void SafetensorsReader::Check(std::string_view name, std::span<const int64_t> shape) const {
+const SafetensorsReader::Entry& SafetensorsReader::At(std::string_view name) const {
   const auto it = entries_.find(name);
   Require(it != entries_.end(), "{}: there is no tensor '{}'", path_, name);
-  const Entry& entry = it->second;
+  return it->second;
+}
+
+void SafetensorsReader::CheckFloat(std::string_view name, const Entry& entry) const {
+  Require(entry.type->kind == ElementKind::kFloat,
+          "{}: tensor '{}' is {}, but F32, BF16, F16, F64, F8_E4M3 or F8_E5M2 is wanted", path_, name,
+          entry.type->name);
+}
+
+void SafetensorsReader::Check(std::string_view name, std::span<const int64_t> shape) const {
+  const Entry& entry = At(name);
   Require(std::equal(shape.begin(), shape.end(), entry.shape.begin(), entry.shape.end()),
           "{}: tensor '{}' has shape ({}), but ({}) is wanted", path_, name, fmt::join(entry.shape, ", "),
           fmt::join(shape, ", "));
-  Require(IsReadable(entry.dtype), "{}: tensor '{}' is {}, but F32, BF16, F16 or F64 is wanted", path_, name,
-          entry.dtype);
+  CheckFloat(name, entry);
+}
+
+std::span<const std::byte> SafetensorsReader::Elements(const Entry& entry, int64_t first, int64_t n) const {
+  CHECK(first >= 0 && n >= 0 && n <= entry.num_elements() - first);
+  const auto begin = static_cast<size_t>(entry.begin + first * entry.type->bytes);
+  return file_.bytes().subspan(data_offset_ + begin, static_cast<size_t>(n * entry.type->bytes));
+}
+
+void SafetensorsReader::ReadFloat32(std::string_view name, int64_t first, std::span<float> out) const {
+  const Entry& entry = At(name);
+  CheckFloat(name, entry);
+  const std::span<const std::byte> stored = Elements(entry, first, static_cast<int64_t>(out.size()));
+  ToFloat32(*entry.type, stored.data(), out);
+  file_.Unload(stored);
+}
+
+void SafetensorsReader::ReadStored(std::string_view name, int64_t first, std::span<std::byte> out) const {
+  const Entry& entry = At(name);
+  const int64_t n = static_cast<int64_t>(out.size()) / entry.type->bytes;
+  const std::span<const std::byte> stored = Elements(entry, first, n);
+  std::copy(stored.begin(), stored.end(), out.begin());
+  file_.Unload(stored);
 }
 
 void SafetensorsReader::ReadFloat32(std::string_view name, Tensor out) const {
   Check(name, out.shape());
-  const Entry& entry = entries_.find(name)->second;
-  const std::byte* from = file_.bytes().data() + data_offset_ + entry.begin;
-  float* to = out.data<float>();
-  const int64_t n = out.num_elements();
-  if (entry.dtype == "F32") {
-    if (n > 0) std::memcpy(to, from, static_cast<size_t>(out.num_bytes()));
-  } else if (entry.dtype == "F64") {
-    ConvertAll<double>(from, n, to, [](double x) { return static_cast<float>(x); });
-  } else if (entry.dtype == "BF16") {
-    ConvertAll<BFloat16>(from, n, to, [](BFloat16 x) { return static_cast<float>(x); });
-  } else {
-    ConvertAll<uint16_t>(from, n, to, FromHalf);
-  }
+  for (int64_t first = 0; first < out.num_elements(); first += kReadElements)
+    ReadFloat32(name, first,
+                {out.data<float>() + first,
+                 static_cast<size_t>(std::min(kReadElements, out.num_elements() - first))});
 }
 
 SafetensorsDirectory::SafetensorsDirectory(const std::string& directory, const std::string& stem)
     : directory_(directory), stem_(stem) {
-  const std::string single = fmt::format("{}/{}.safetensors", directory, stem);
-  const std::string index = single + ".index.json";
+  const std::string single = SingleFile(directory, stem), index = IndexFile(directory, stem);
   if (Exists(single)) {
     shards_.emplace_back(single);
   } else {
@@ -197,19 +193,21 @@ void SafetensorsDirectory::OpenShards(const std::string& index_path) {
   const json index = ParseJson(ReadTextFile(index_path), index_path);
   Require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
           "{}: there is no object \"weight_map\"", index_path);
-  std::map<std::string, size_t> shard_of_file;
-  for (const auto& [name, file] : index["weight_map"].items()) {
-    Require(file.is_string() && file.get_ref<const std::string&>().find('/') == std::string::npos,
+  std::map<std::string, std::vector<std::string>> names_of_file;
+  for (const auto& [name, value] : index["weight_map"].items()) {
+    const std::string file = value.is_string() ? value.get<std::string>() : "";
+    Require(!file.empty() && file != "." && file != ".." && file.find('/') == file.npos &&
+                file.find('\0') == file.npos,
             "{}: the file of tensor '{}' is {}; a name without a folder is wanted", index_path, name,
-            Quoted(file));
-    const std::string path = fmt::format("{}/{}", directory_, file.get_ref<const std::string&>());
-    const auto [shard, is_new] = shard_of_file.emplace(path, shards_.size());
-    if (is_new) {
-      Require(Exists(path), "{}: the shard {} is missing", index_path, path);
-      shards_.emplace_back(path);
-    }
-    Require(shards_[shard->second].Has(name), "{}: tensor '{}' should be in {} but is not", index_path, name,
-            path);
+            Quoted(value));
+    names_of_file[file].push_back(name);
+  }
+  for (const auto& [file, names] : names_of_file) {
+    const std::string path = fmt::format("{}/{}", directory_, file);
+    Require(Exists(path), "{}: the shard {} of tensor '{}' is missing", index_path, path, names.front());
+    const SafetensorsReader& shard = shards_.emplace_back(path);
+    for (const std::string& name : names)
+      Require(shard.Has(name), "{}: tensor '{}' should be in {} but is not", index_path, name, path);
   }
 }
 
@@ -231,9 +229,9 @@ SafetensorsDirectory::Place SafetensorsDirectory::MustFind(std::string_view name
 
 bool SafetensorsDirectory::Has(std::string_view name) const { return Find(name).shard != nullptr; }
 
-const std::vector<int64_t>& SafetensorsDirectory::Shape(std::string_view name) const {
+const SafetensorsReader::Entry& SafetensorsDirectory::At(std::string_view name) const {
   const Place place = MustFind(name);
-  return place.shard->entries().find(place.name)->second.shape;
+  return place.shard->entries().find(place.name)->second;
 }
 
 void SafetensorsDirectory::Check(std::string_view name, std::span<const int64_t> shape) const {
@@ -246,10 +244,46 @@ void SafetensorsDirectory::ReadFloat32(std::string_view name, Tensor out) const 
   place.shard->ReadFloat32(place.name, out);
 }
 
+void SafetensorsDirectory::ReadFloat32(std::string_view name, int64_t first, std::span<float> out) const {
+  const Place place = MustFind(name);
+  place.shard->ReadFloat32(place.name, first, out);
+}
+
+void SafetensorsDirectory::ReadStored(std::string_view name, int64_t first, std::span<std::byte> out) const {
+  const Place place = MustFind(name);
+  place.shard->ReadStored(place.name, first, out);
+}
+
 std::vector<std::string> SafetensorsDirectory::Names() const {
   std::vector<std::string> names;
-  for (const auto& [name, shard] : shard_of_) names.push_back(name);
+  for (const SafetensorsReader& shard : shards_) {
+    std::vector<std::pair<int64_t, std::string>> by_place;
+    for (const auto& [name, entry] : shard.entries()) by_place.emplace_back(entry.begin, name);
+    std::sort(by_place.begin(), by_place.end());
+    for (auto& [begin, name] : by_place) names.push_back(std::move(name));
+  }
   return names;
+}
+
+SafetensorsDirectory::Texts SafetensorsDirectory::Aliases() const {
+  Texts aliases;
+  for (const SafetensorsReader& shard : shards_)
+    for (const auto& [key, text] : shard.metadata())
+      if (shard.Has(text) && !shard_of_.contains(key)) aliases.emplace(key, text);
+  return aliases;
+}
+
+SafetensorsDirectory::Texts SafetensorsDirectory::Metadata() const {
+  const Texts aliases = Aliases();
+  Texts metadata;
+  for (const SafetensorsReader& shard : shards_)
+    for (const auto& [key, text] : shard.metadata())
+      if (!aliases.contains(key)) metadata.emplace(key, text);
+  return metadata;
+}
+
+bool SafetensorsDirectory::IsIn(const std::string& directory, const std::string& stem) {
+  return Exists(SingleFile(directory, stem)) || Exists(IndexFile(directory, stem));
 }
 
 }  // namespace longspan

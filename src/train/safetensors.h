@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "core/file.h"
 #include "core/tensor.h"
+#include "train/safetensors_types.h"
 
 namespace longspan {
 
@@ -23,21 +25,30 @@ class SafetensorsReader {
   explicit SafetensorsReader(const std::string& path);
 
   struct Entry {
-    std::string dtype;  // "F32", "BF16", "F16", "F64", …
+    const ElementType* type = nullptr;
     std::vector<int64_t> shape;
     int64_t begin = 0, end = 0;  // bytes, from the start of the data
+    int64_t num_elements() const { return (end - begin) / type->bytes; }
   };
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
   // The strings under `__metadata__`.
   const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
   bool Has(std::string_view name) const { return entries_.contains(name); }
-  // Throws Error unless the tensor is there, has this shape, and is F64, F32, BF16 or F16.
+  // Throws Error unless the tensor is there, has this shape, and is of floats.
   void Check(std::string_view name, std::span<const int64_t> shape) const;
   // Converts to f32 into `out`, whose shape must be the tensor's: Check, then read.
   void ReadFloat32(std::string_view name, Tensor out) const;
+  // Its elements [first, first + out.size()), in row-major order; throws Error unless it is of floats.
+  void ReadFloat32(std::string_view name, int64_t first, std::span<float> out) const;
+  // As many elements from `first` on as `out` has room for, as they are stored.
+  void ReadStored(std::string_view name, int64_t first, std::span<std::byte> out) const;
 
  private:
   void CheckRanges(int64_t data_size) const;
+  const Entry& At(std::string_view name) const;
+  void CheckFloat(std::string_view name, const Entry& entry) const;
+  // The bytes of n elements, in the mapping.
+  std::span<const std::byte> Elements(const Entry& entry, int64_t first, int64_t n) const;
 
   std::string path_;
   MappedFile file_;
@@ -52,13 +63,24 @@ class SafetensorsReader {
 // `__metadata__` has name → stored name).
 class SafetensorsDirectory {
  public:
+  using Texts = std::map<std::string, std::string, std::less<>>;
+
   SafetensorsDirectory(const std::string& directory, const std::string& stem);
+  // Whether it has files of this stem at all.
+  static bool IsIn(const std::string& directory, const std::string& stem);
 
   bool Has(std::string_view name) const;
-  const std::vector<int64_t>& Shape(std::string_view name) const;
+  const std::vector<int64_t>& Shape(std::string_view name) const { return At(name).shape; }
+  const SafetensorsReader::Entry& At(std::string_view name) const;
+  // As those of a reader.
   void Check(std::string_view name, std::span<const int64_t> shape) const;
   void ReadFloat32(std::string_view name, Tensor out) const;
-  std::vector<std::string> Names() const;  // of what is stored, sorted; aliases are not among them
+  void ReadFloat32(std::string_view name, int64_t first, std::span<float> out) const;
+  void ReadStored(std::string_view name, int64_t first, std::span<std::byte> out) const;
+  // Of what is stored, in the order of files and of the data in them; aliases are not among them.
+  std::vector<std::string> Names() const;
+  Texts Aliases() const;   // name → stored name
+  Texts Metadata() const;  // the files' other `__metadata__`; of a key that files say differently, the first
 
  private:
   // Where a tensor is, under which name; no shard: nowhere.
@@ -75,14 +97,33 @@ class SafetensorsDirectory {
   std::map<std::string, size_t, std::less<>> shard_of_;
 };
 
+// What is written: a tensor, wherever its elements come from.
+struct SafetensorsSource {
+  std::string name;
+  const ElementType* type = nullptr;  // in the file
+  std::vector<int64_t> shape;
+  // Puts as many elements from `first` on into `out`, as they are stored, as it has room for; called in
+  // order, with a few megabytes at a time.
+  std::function<void(int64_t first, std::span<std::byte> out)> read;
+  std::vector<std::string> aliases = {};  // other names of it
+
+  int64_t num_elements() const;
+  int64_t num_bytes() const { return num_elements() * type->bytes; }
+};
+// Writes `<stem>.safetensors`, or numbered shards and an index where the data exceed max_shard_bytes (a
+// larger tensor is a shard of its own), with the tensors in the order given. `metadata` goes into each file,
+// with {"format": "pt"} unless it says another. The files must not exist. All are synced to the disk; the
+// directory isn't. Throws Error(kResource).
+void WriteSafetensors(const std::string& directory, const std::string& stem,
+                      std::span<const SafetensorsSource> tensors, const SafetensorsDirectory::Texts& metadata,
+                      int64_t max_shard_bytes);
+
 struct SafetensorsTensor {
   std::string name;
   Tensor values;  // f32; written as `dtype`
   std::vector<int64_t> shape;
 };
-// Writes `<stem>.safetensors`, or numbered shards and an index where the data exceed max_shard_bytes (a
-// larger tensor is a shard of its own), with the tensors in the order given; `dtype` is float32 or bfloat16.
-// The files must not exist. All are synced to the disk; the directory isn't. Throws Error(kResource).
+// The same of tensors in memory; `dtype` is float32 or bfloat16.
 void WriteSafetensors(const std::string& directory, const std::string& stem,
                       const std::vector<SafetensorsTensor>& tensors, DType dtype, int64_t max_shard_bytes);
 

@@ -10,65 +10,70 @@
 namespace longspan {
 namespace {
 
-constexpr int64_t kChunkElements = 1 << 18;  // what is converted and handed to the system at once
-constexpr size_t kHeaderAlignment = 8;       // so that data of any dtype are aligned in a mapping
+constexpr int64_t kChunkBytes = 1 << 20;  // what is converted and handed to the system at once
+constexpr size_t kHeaderAlignment = 8;    // so that data of any type are aligned in a mapping
 
-void WriteValues(FileWriter& file, Tensor values, DType dtype, std::vector<BFloat16>& chunk) {
-  const float* from = values.data<float>();
-  for (int64_t begin = 0; begin < values.num_elements(); begin += kChunkElements) {
-    const int64_t n = std::min(kChunkElements, values.num_elements() - begin);
-    if (dtype == DType::kFloat32) {
-      file.Write(from + begin, static_cast<size_t>(n) * sizeof(float));
-      continue;
-    }
-    chunk.resize(static_cast<size_t>(n));
-    std::transform(from + begin, from + begin + n, chunk.begin(), [](float x) { return BFloat16(x); });
-    file.Write(chunk.data(), chunk.size() * sizeof(BFloat16));
+void WriteElements(FileWriter& file, const SafetensorsSource& tensor, std::vector<std::byte>& chunk) {
+  const int64_t size = tensor.type->bytes, num_elements = tensor.num_elements();
+  for (int64_t first = 0; first < num_elements; first += kChunkBytes / size) {
+    chunk.resize(static_cast<size_t>(std::min(kChunkBytes / size, num_elements - first) * size));
+    tensor.read(first, chunk);
+    file.Write(chunk.data(), chunk.size());
   }
 }
 
-void WriteFile(const std::string& path, std::span<const SafetensorsTensor> tensors, DType dtype) {
-  nlohmann::ordered_json header;
-  header["__metadata__"]["format"] = "pt";
+void WriteFile(const std::string& path, std::span<const SafetensorsSource> tensors,
+               const SafetensorsDirectory::Texts& metadata) {
+  nlohmann::json strings = {{"format", "pt"}};
+  for (const auto& [key, text] : metadata) strings[key] = text;
   int64_t begin = 0;
-  for (const SafetensorsTensor& tensor : tensors) {
-    const int64_t end = begin + tensor.values.num_elements() * SizeOf(dtype);
-    header[tensor.name] = {{"dtype", dtype == DType::kFloat32 ? "F32" : "BF16"},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {begin, end}}};
+  std::string entries;
+  for (const SafetensorsSource& tensor : tensors) {
+    for (const std::string& alias : tensor.aliases) strings[alias] = tensor.name;
+    const int64_t end = begin + tensor.num_bytes();
+    const nlohmann::ordered_json entry = {
+        {"dtype", tensor.type->name}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
+    entries += fmt::format(",{}:{}", nlohmann::json(tensor.name).dump(), entry.dump());
     begin = end;
   }
-  std::string text = header.dump();
+  std::string text = fmt::format("{{\"__metadata__\":{}{}}}", strings.dump(), entries);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
 
   FileWriter file(path);
   const uint64_t size = text.size();
   file.Write(&size, sizeof(size));
   file.Write(text.data(), text.size());
-  std::vector<BFloat16> chunk;
-  for (const SafetensorsTensor& tensor : tensors) WriteValues(file, tensor.values, dtype, chunk);
+  std::vector<std::byte> chunk;
+  for (const SafetensorsSource& tensor : tensors) WriteElements(file, tensor, chunk);
   file.Finish();
 }
 
-void WriteText(const std::string& path, const std::string& text) {
-  FileWriter file(path);
-  file.Write(text.data(), text.size());
-  file.Finish();
+// Of a tensor in memory.
+SafetensorsSource SourceOf(const SafetensorsTensor& tensor, const ElementType* type) {
+  const Tensor& values = tensor.values;
+  SafetensorsSource source = {.name = tensor.name, .type = type, .shape = tensor.shape, .read = {}};
+  CHECK(source.num_elements() == values.num_elements());
+  source.read = [values, type](int64_t first, std::span<std::byte> out) {
+    FromFloat32(*type, {values.data<float>() + first, out.size() / static_cast<size_t>(type->bytes)},
+                out.data());
+  };
+  return source;
 }
 
 }  // namespace
 
+int64_t SafetensorsSource::num_elements() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
 void WriteSafetensors(const std::string& directory, const std::string& stem,
-                      const std::vector<SafetensorsTensor>& tensors, DType dtype, int64_t max_shard_bytes) {
-  CHECK(dtype == DType::kFloat32 || dtype == DType::kBFloat16);
+                      std::span<const SafetensorsSource> tensors, const SafetensorsDirectory::Texts& metadata,
+                      int64_t max_shard_bytes) {
   CHECK(max_shard_bytes > 0);
   std::vector<size_t> shard_ends;  // indices into `tensors`
   int64_t total_bytes = 0, shard_bytes = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const SafetensorsTensor& tensor = tensors[i];
-    CHECK(std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>()) ==
-          tensor.values.num_elements());
-    const int64_t bytes = tensor.values.num_elements() * SizeOf(dtype);
+    const int64_t bytes = tensors[i].num_bytes();
     if (shard_bytes > 0 && bytes > max_shard_bytes - shard_bytes) {
       shard_ends.push_back(i);
       shard_bytes = 0;
@@ -78,18 +83,25 @@ void WriteSafetensors(const std::string& directory, const std::string& stem,
   }
   shard_ends.push_back(tensors.size());
   if (shard_ends.size() == 1)
-    return WriteFile(fmt::format("{}/{}.safetensors", directory, stem), tensors, dtype);
+    return WriteFile(fmt::format("{}/{}.safetensors", directory, stem), tensors, metadata);
 
-  nlohmann::ordered_json index;
+  nlohmann::json index;
   index["metadata"]["total_size"] = total_bytes;
   size_t begin = 0;
   for (size_t shard = 0; shard < shard_ends.size(); ++shard) {
     const size_t end = shard_ends[shard];
     const std::string name = fmt::format("{}-{:05}-of-{:05}.safetensors", stem, shard + 1, shard_ends.size());
-    WriteFile(fmt::format("{}/{}", directory, name), std::span(tensors).subspan(begin, end - begin), dtype);
+    WriteFile(fmt::format("{}/{}", directory, name), tensors.subspan(begin, end - begin), metadata);
     for (; begin < end; ++begin) index["weight_map"][tensors[begin].name] = name;
   }
-  WriteText(fmt::format("{}/{}.safetensors.index.json", directory, stem), index.dump(2) + "\n");
+  WriteNewFile(fmt::format("{}/{}.safetensors.index.json", directory, stem), index.dump(2) + "\n");
+}
+
+void WriteSafetensors(const std::string& directory, const std::string& stem,
+                      const std::vector<SafetensorsTensor>& tensors, DType dtype, int64_t max_shard_bytes) {
+  std::vector<SafetensorsSource> sources;
+  for (const SafetensorsTensor& tensor : tensors) sources.push_back(SourceOf(tensor, ElementTypeOf(dtype)));
+  WriteSafetensors(directory, stem, sources, {}, max_shard_bytes);
 }
 
 }  // namespace longspan

@@ -12,7 +12,7 @@ namespace longspan {
 
 struct TrainConfig {
   // Model and data.
-  std::string model_path;  // built-in name (from scratch) or Hugging Face directory
+  std::string model_path;  // built-in name (from scratch), or a directory: Hugging Face, checkpoint, run
   std::string data_path, eval_data_path;
   DataOptions data_options;                       // a key each
   std::string tokenizer_path, tokenizer_pattern;  // empty: the model's own, or bytes

@@ -208,6 +208,7 @@ void Trainer::Save() {
     options.max_shard_bytes = config_.max_shard_bytes;
     options.config_json = WriteModelConfig(job_.model, job_.model_json, options.dtype);
     options.tokenizer_directory = job_.tokenizer_directory;
+    options.model_directory = job_.model_directory;
     const CheckpointState state{step_, reader_.position(), optimizer_.num_updates()};
     SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
   }

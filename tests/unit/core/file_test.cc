@@ -54,6 +54,33 @@ TEST_F(FileTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(moved.text(), "other");
 }
 
+// Kilobytes of mapped files in memory.
+int64_t MappedInMemory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssFile:")) return std::stoll(line.substr(8));
+  return -1;
+}
+
+TEST_F(FileTest, WhatIsUnloadedTakesNoMemoryAndReadsAsBefore) {
+  std::string text(8'000'001, '\0');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * i >> 7);
+  WriteNewFile(Path("a"), text);
+  const MappedFile mapped(Path("a"));
+  const int64_t before = MappedInMemory();
+  ASSERT_GE(before, 0);
+  for (const size_t chunk : {size_t{1'000'000}, size_t{300'001}, text.size()}) {
+    EXPECT_TRUE(mapped.text() == text);
+    EXPECT_GT(MappedInMemory(), before + 7000);
+    for (size_t begin = 0; begin < text.size(); begin += chunk)
+      mapped.Unload(mapped.bytes().subspan(begin, std::min(chunk, text.size() - begin)));
+    EXPECT_LT(MappedInMemory(), before + 500);
+  }
+  mapped.Unload({});
+  mapped.Unload(mapped.bytes().subspan(text.size()));
+  EXPECT_TRUE(mapped.text() == text);
+}
+
 TEST_F(FileTest, AnEmptyFileIsAFile) {
   WriteFileAtomically(Path("empty"), "");
   EXPECT_EQ(MappedFile(Path("empty")).text(), "");

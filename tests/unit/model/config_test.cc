@@ -226,6 +226,18 @@ TEST(Config, WritingKeepsEveryKeyAndItsSpelling) {
   EXPECT_EQ(WriteModelConfig(ParseModelConfig(newer, "c"), newer, DType::kFloat32), wanted.dump(2) + "\n");
 }
 
+TEST(Config, AnotherDTypeOfAnyModel) {
+  EXPECT_EQ(
+      WithDType(R"({"z": 1, "model_type": "unheard_of", "a": [1]})", DType::kFloat32, "c"),
+      Json::parse(R"({"z": 1, "model_type": "unheard_of", "a": [1], "dtype": "float32"})").dump(2) + "\n");
+  EXPECT_EQ(Json::parse(WithDType(R"({"dtype": null, "torch_dtype": "float16"})", DType::kBFloat16, "c")),
+            Json::parse(R"({"dtype": "bfloat16", "torch_dtype": "bfloat16"})"));
+  EXPECT_NO_THROW(WithDType(R"({"quantization_config": null})", DType::kFloat32, "c"));
+  for (const char* text :
+       {R"({"quantization_config": {}})", R"({"compression_config": {"a": 1}})", "[]", "{"})
+    EXPECT_THROW(WithDType(text, DType::kFloat32, "c"), Error) << text;
+}
+
 TEST(Config, WritingWithoutASourceComesBackEqual) {
   for (std::string_view name : BuiltinModelNames()) {
     const ModelConfig config = ParseModelConfig(BuiltinModelJson(name), std::string(name));

@@ -139,7 +139,7 @@ TEST_F(CheckpointTest, FusedTensors) {
   EXPECT_TRUE(Bits(loaded) == Bits(fused));
   LoadModelWeights(root_ + "/00000002", loaded);
   EXPECT_TRUE(Bits(loaded) == Bits(fused));
-  ExpectError({"tensor 'model.layers.0.mlp.gate_up_proj.weight'"},
+  ExpectError({"no tensor 'model.layers.0.self_attn.q_proj.weight'"},
               [&] { LoadModelWeights(root_ + "/00000002", apart); });
 }
 
@@ -191,13 +191,20 @@ TEST_F(CheckpointTest, ADirectoryThatHuggingFaceReads) {
   WriteText(model + "/tokenizer.json", "{\"a\": 1}");
   WriteText(model + "/tokenizer_config.json", "{}");
   WriteText(model + "/model.safetensors", "not to be copied");
+  WriteText(model + "/generation_config.json", "not of this one");
+  const std::string other = directory_ / "other";
+  WriteText(other + "/tokenizer.json", "not of this one");
+  WriteText(other + "/generation_config.json", "{\"g\": 1}");
   options_.tokenizer_directory = model;
+  options_.model_directory = other;
   Save(*RandomWeights(), 20);
   EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000020", "latest"}));
   const std::string directory = root_ + "/00000020";
   EXPECT_EQ(FilesIn(directory),
-            (std::set<std::string>{"config.json", "model.safetensors", "optimizer.safetensors", "state.json",
-                                   "tokenizer.json", "tokenizer_config.json"}));
+            (std::set<std::string>{"config.json", "generation_config.json", "model.safetensors",
+                                   "optimizer.safetensors", "state.json", "tokenizer.json",
+                                   "tokenizer_config.json"}));
+  EXPECT_EQ(ReadTextFile(directory + "/generation_config.json"), "{\"g\": 1}");
   EXPECT_EQ(ReadTextFile(directory + "/config.json"), options_.config_json);
   EXPECT_EQ(ReadTextFile(directory + "/tokenizer.json"), "{\"a\": 1}");
   const SafetensorsDirectory files(directory, "model");

@@ -56,6 +56,22 @@ TEST_F(JobTest, LeavesNoDefaultUnresolved) {
   EXPECT_EQ(job.config.ulysses_parallelism, 2);
 }
 
+TEST_F(JobTest, ARunStandsForItsNewestCheckpoint) {
+  const std::string run = directory_ + "/runs/a", checkpoint = run + "/checkpoints/00000007";
+  WriteText(checkpoint + "/config.json", std::string(BuiltinModelJson("tiny")));
+  config_.model_path = run;
+  EXPECT_EQ(PrepareJob(config_).model_directory, checkpoint);  // without `latest`
+  WriteText(run + "/checkpoints/00000009/config.json", std::string(BuiltinModelJson("tiny")));
+  fs::create_directory_symlink("00000007", run + "/checkpoints/latest");
+  EXPECT_EQ(PrepareJob(config_).model_directory, checkpoint);
+  for (const char* end : {"", "/"}) {  // the link may soon name another
+    config_.model_path = run + "/checkpoints/latest" + end;
+    EXPECT_EQ(fs::path(PrepareJob(config_).model_directory), fs::canonical(checkpoint));
+  }
+  config_.model_path = directory_ + "/runs";
+  ExpectError({config_.model_path, "neither config.json nor checkpoints"}, [&] { PrepareJob(config_); });
+}
+
 // A model of two kinds of layers, and a text.
 Job PrepareMixed(const TrainConfig& config) {
   ModelConfig model = testing::TinyConfig();

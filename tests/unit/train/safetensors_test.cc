@@ -95,7 +95,7 @@ TEST_F(SafetensorsTest, WhatIsWrittenIsRead) {
     EXPECT_EQ(file.size(), 8 + header_size + static_cast<size_t>(SizeOf(dtype)) * (6 + 600001 + 1));
     EXPECT_EQ(reader.entries().at("b").begin, 0);
     EXPECT_EQ(reader.entries().at("a").begin, 6 * SizeOf(dtype));
-    EXPECT_EQ(reader.entries().at("b").dtype, dtype == DType::kFloat32 ? "F32" : "BF16");
+    EXPECT_EQ(reader.entries().at("b").type->name, dtype == DType::kFloat32 ? "F32" : "BF16");
     ExpectError(
         {path}, [&] { WriteSafetensors(directory_.path(), stem, AsTensors(all), dtype, 1 << 30); },
         ExitCode::kResource);  // never over another
@@ -181,6 +181,56 @@ TEST_F(SafetensorsTest, EveryHalf) {
     if (exponent == 31) expected = std::numeric_limits<float>::infinity();
     ASSERT_EQ(std::fabs(got), expected) << i;
   }
+}
+
+TEST_F(SafetensorsTest, EveryFloatOf8Bits) {
+  std::string bytes(256, '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i);
+  const SafetensorsReader reader =
+      Open(FileOf(R"({"e4m3":{"dtype":"F8_E4M3","shape":[256],"data_offsets":[0,256]},)"
+                  R"("e5m2":{"dtype":"F8_E5M2","shape":[4,64],"data_offsets":[256,512]}})",
+                  bytes + bytes));
+  const std::vector<float> e4m3 = Read(reader, "e4m3", {256}), e5m2 = Read(reader, "e5m2", {4, 64});
+  const auto expect = [](int bits, float got, int mantissa_bits, int bias) {
+    const int exponent = (bits & 127) >> mantissa_bits, one = 1 << mantissa_bits, mantissa = bits & (one - 1);
+    const float magnitude =
+        exponent == 0 ? std::ldexp(static_cast<float>(mantissa), 1 - bias - mantissa_bits)
+                      : std::ldexp(static_cast<float>(one + mantissa), exponent - bias - mantissa_bits);
+    EXPECT_EQ(got, bits < 128 ? magnitude : -magnitude) << bits;
+    EXPECT_EQ(std::signbit(got), bits >= 128) << bits;
+  };
+  for (int i = 0; i < 256; ++i) {
+    const float four = e4m3[static_cast<size_t>(i)], five = e5m2[static_cast<size_t>(i)];
+    if ((i & 127) == 127) {
+      EXPECT_TRUE(std::isnan(four)) << i;  // and no infinities
+    } else {
+      expect(i, four, 3, 7);
+    }
+    if ((i & 127) > 124) {
+      EXPECT_TRUE(std::isnan(five)) << i;
+    } else if ((i & 127) == 124) {
+      EXPECT_EQ(five, std::numeric_limits<float>::infinity() * (i < 128 ? 1.f : -1.f)) << i;
+    } else {
+      expect(i, five, 2, 15);
+    }
+  }
+  EXPECT_EQ(e4m3[126], 448);
+  EXPECT_EQ(e5m2[123], 57344);
+}
+
+TEST_F(SafetensorsTest, Parts) {
+  std::vector<NamedValues> all = {{"a", {2, 3}, {0, 1, 2, 3, 4, 5}}, {"b", {2}, {6, 7}}};
+  WriteSafetensors(directory_.path(), "model", AsTensors(all), DType::kBFloat16, 1 << 20);
+  const SafetensorsDirectory files(directory_.path(), "model");
+  std::vector<float> values(4);
+  files.ReadFloat32("a", 1, values);
+  EXPECT_EQ(values, (std::vector<float>{1, 2, 3, 4}));
+  std::vector<BFloat16> stored(2);
+  files.ReadStored("a", 4, std::as_writable_bytes(std::span(stored)));
+  EXPECT_EQ(static_cast<float>(stored[0]), 4);
+  EXPECT_EQ(static_cast<float>(stored[1]), 5);
+  EXPECT_THROW(files.ReadFloat32("a", 3, values), std::logic_error);
+  EXPECT_EQ(files.At("b").num_elements(), 2);
 }
 
 TEST_F(SafetensorsTest, EmptyAndScalarTensors) {
@@ -311,13 +361,11 @@ TEST_F(SafetensorsTest, MutatedFilesNeverCrash) {
     try {
       const SafetensorsReader reader = Open(file);
       for (const auto& [name, entry] : reader.entries()) {
-        if (entry.shape.size() > 4 || (entry.dtype != "F32" && entry.dtype != "F16" && entry.dtype != "BF16"))
-          continue;
+        if (entry.shape.size() > 4 || entry.type->kind != ElementKind::kFloat) continue;
         // What loads is what lies in the file: as many elements as the range holds.
         const std::vector<float> values = Read(reader, name, entry.shape);
-        EXPECT_EQ(static_cast<int64_t>(values.size()) * (entry.dtype == "F32" ? 4 : 2),
-                  entry.end - entry.begin);
-        if (entry.dtype == "F32" && file.size() >= data_begin && !values.empty()) {
+        EXPECT_EQ(static_cast<int64_t>(values.size()) * entry.type->bytes, entry.end - entry.begin);
+        if (entry.type->name == "F32" && file.size() >= data_begin && !values.empty()) {
           const size_t begin = file.size() - (good.size() - data_begin) + static_cast<size_t>(entry.begin);
           if (reader.entries().size() == 2) {
             EXPECT_EQ(std::memcmp(values.data(), file.data() + begin, values.size() * sizeof(float)), 0);
@@ -379,6 +427,12 @@ TEST_F(SafetensorsTest, DirectoriesThatAreNotWhole) {
   ExpectError({"index.json", "'t9'", first}, open);
   with("\"t0\": \"model-00001", "\"t0\": \"../x/model-00001");
   ExpectError({"index.json", "'t0'", "folder"}, open);
+  for (const char* file : {"", ".", "..", "/etc/passwd", "a/b", "model-00001-of-00002.safetensors\\u0000x"}) {
+    with("\"t0\": \"model-00001-of-00002.safetensors", "\"t0\": \"" + std::string(file));
+    ExpectError({"index.json", "'t0'", "folder"}, open);
+  }
+  with("\"t0\": \"model-00001-of-00002.safetensors\"", "\"t0\": 1");
+  ExpectError({"index.json", "'t0'", "1;"}, open);
   with("\"t0\": \"model-00001", "\"t1\": \"model-00001");
   ExpectError({"index.json", "'t1'", "twice"}, open);
   with("\"weight_map\"", "\"weights\"");
@@ -389,7 +443,7 @@ TEST_F(SafetensorsTest, DirectoriesThatAreNotWhole) {
   WriteText(second, second_text.substr(0, second_text.size() - 1));
   ExpectError({second, "truncated"}, open);
   fs::remove(second);
-  ExpectError({"index.json", second, "missing"}, open);
+  ExpectError({"index.json", second, "'t1'", "missing"}, open);
   fs::copy(first, second);
   ExpectError({"index.json", "'t1'", second}, open);
   with("\"t1\"", "\"t0\"");
