@@ -24,7 +24,8 @@ Job MakeJob(const StepCase& step, int64_t num_steps) {
   config.context_parallel_strategy = {{"", step.strategy}};
   config.ulysses_parallelism = step.ulysses;
   config.dtype = Name(step.dtype);
-  // A row more than the steps read: every row has a target.
+  // A token more than the steps read, in a sequence of its own behind them: every row of theirs has a target.
+  config.enable_data_shuffling = false;
   return PrepareJob(config, step.model, MakeRandomCorpus(num_steps * step.length + 1, step.model.vocab_size));
 }
 

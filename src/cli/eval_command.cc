@@ -48,7 +48,7 @@ KeyList EvalKeys(EvalConfig& config) {
   keys.Group("Model and data");
   keys.Add("model_path", &config.run.model_path, "A Hugging Face directory, such as a checkpoint.").required =
       true;
-  keys.Add("data_path", &config.run.data_path,
+  keys.Add("data_path", &config.data_path,
            "Text whose loss is measured, in any of the forms that training reads; of task=loss.");
   keys.AddFrom(train, kModelKeys);
   keys.Add("max_target_length", &config.run.max_target_length,

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/data_keys.h"
+#include "data/packing.h"
 #include "mask/mask.h"
 #include "model/config.h"
 #include "parallel/strategy.h"
@@ -37,7 +38,9 @@ KeyList TrainKeys(TrainConfig& config) {
   keys.Add("data_path", &config.data_path,
            "Text to train on: a text file, a JSONL file of `text` or `input_ids`, either compressed (.gz, "
            ".zst), a "
-           "token file (`longspan tokenize`), or a folder of such files.")
+           "token file (`longspan tokenize`), or a folder of such files; a map {PATH: WEIGHT, …} draws each "
+           "sequence "
+           "from one of several, in proportion to the weights.")
       .required = true;
   keys.Add("eval_data_path", &config.eval_data_path,
            "Held-out text in the same forms, used if eval_interval is set; empty: none.");
@@ -64,6 +67,11 @@ KeyList TrainKeys(TrainConfig& config) {
   keys.Add("data_shuffle_seed", &config.data_shuffle_seed, "Seed of the documents' order.", AtLeast(0));
   keys.Add("enable_data_shuffling", &config.enable_data_shuffling,
            "Shuffle the documents anew in each epoch.");
+  keys.Add(
+      "packing", &config.packing,
+      "How documents share sequences: best_fit (next to no padding, and only documents that are longer are "
+      "cut), concatenate (no padding, documents cut where a sequence ends), none (one document a sequence).",
+      {}, NamesOf(PackingTable()));
 
   keys.Group("Run directory");
   keys.Add("run_name", &config.run_name,

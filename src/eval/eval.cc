@@ -61,7 +61,11 @@ void EvaluateText(const EvalConfig& config) {
   RequireUnset(config, "task_path", config.task_path);
   RequireUnset(config, "task_lengths", config.task_lengths);
   RequireUnset(config, "task_depths", config.task_depths);
-  const Job job = PrepareJob(OpenTrainedModel(config));
+  Require(ExitCode::kUsage, !config.data_path.empty(),
+          "data_path is not set; give a text file, a JSONL file or a folder");
+  Job opened = OpenTrainedModel(config);
+  opened.config.data_path = {{"", config.data_path}};
+  const Job job = PrepareJob(std::move(opened));
   RequireMemory(job, RunDry(job, 0).memory);
   const LossReport report = MeasureLoss(job);
   Publish(config, LossTable(job, report), LossJson(job, report), LossPage(job, report));
@@ -94,7 +98,7 @@ CaseSpec SpecOf(const EvalConfig& config, const Task& task, int64_t length) {
 
 void EvaluateTask(const EvalConfig& config) {
   const TaskRow& row = FindTask(config.task);
-  RequireUnset(config, "data_path", config.run.data_path);
+  RequireUnset(config, "data_path", config.data_path);
   if (row.takes_path)
     Require(ExitCode::kUsage, !config.task_path.empty(), "task={} needs task_path, its file", config.task);
   else

@@ -12,7 +12,8 @@ namespace longspan {
 struct EvalConfig {
   EvalConfig() { run.max_target_length = 0; }  // the model's max_position_embeddings
 
-  TrainConfig run;  // what it has in common with training, by the same keys: model, text, ranks, numbers
+  TrainConfig run;        // what it has in common with training, by the same keys: model, ranks, numbers
+  std::string data_path;  // of task=loss: one text
 
   std::string task = "loss";  // loss (of a text, by position), or one of TaskTable()
   std::string task_path;      // of key_value and bible: the file

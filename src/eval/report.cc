@@ -116,7 +116,7 @@ std::string LossTable(const Job& job, const LossReport& report) {
 
 std::string LossJson(const Job& job, const LossReport& report) {
   Json json = Head(job, "loss");
-  json["data_path"] = job.config.data_path;
+  json["data_path"] = job.sources[0].path;
   json["sequences"] = report.sequences;
   json["tokens"] = report.tokens;
   const Json whole = BucketJson(report.whole);

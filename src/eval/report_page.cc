@@ -55,7 +55,7 @@ std::string LossPage(const Job& job, const LossReport& report) {
   return HtmlPage(
       "Loss by context",
       fmt::format("{} on {}; {} tokens in sequences of {}; bars are two standard errors",
-                  job.config.model_path, job.config.data_path, report.tokens, job.config.max_target_length),
+                  job.config.model_path, job.sources[0].path, report.tokens, job.config.max_target_length),
       SvgPlot(plot) +
           HtmlTable({"tokens of context", "targets", "loss", "standard error", "perplexity"}, rows));
 }

@@ -14,7 +14,7 @@ LossReport MeasureLoss(const Job& job) {
     Scorer scorer(job, world);
     const AbortOnUnwind guard(world);
     LossByContext losses(config.max_target_length);
-    SequenceReader reader(*job.corpus, config.max_target_length, 0, /*shuffle=*/false);
+    SequenceReader reader(*job.sources[0].corpus, config.max_target_length, 0, /*shuffle=*/false);
     int64_t sequences = 0, tokens = 0;
     world.Barrier();
     const double start = Now();
@@ -32,7 +32,7 @@ LossReport MeasureLoss(const Job& job) {
               .buckets = losses.Buckets(),
               .seconds = Now() - start};
   });
-  Require(report.whole.targets > 0, "data_path {} has no target in it", config.data_path);
+  Require(report.whole.targets > 0, "data_path {} has no target in it", job.sources[0].path);
   return report;
 }
 

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kStateVersion = 1;
+constexpr int64_t kStateVersion = 2;  // 1 had one source, without path or window
 constexpr const char* kTemporaryPrefix = ".tmp-";
 constexpr const char *kEmbeddingName = "model.embed_tokens.weight", *kHeadName = "lm_head.weight";
 constexpr const char* kNoWeight = "rotary_emb.inv_freq";  // is computed; some old files hold it
@@ -63,6 +63,19 @@ const char* OptimizerName(const ResidentWeights& weights) {
 
 void RequireDone(const std::error_code& error, const char* action, const fs::path& path) {
   Require(ExitCode::kResource, !error, "cannot {} {}: {}", action, path.string(), error.message());
+}
+
+nlohmann::ordered_json SourceJson(const SourcePosition& source) {
+  nlohmann::ordered_json window = nlohmann::ordered_json::array();
+  for (const auto& [length, num_sequences] : source.reader.window)
+    window.push_back({{"max_target_length", length}, {"sequences", num_sequences}});
+  return {{"path", source.path},
+          {"weight", source.weight},
+          {"sequences", source.num_sequences},
+          {"epoch", source.reader.epoch},
+          {"document", source.reader.document},
+          {"token", source.reader.token},
+          {"window", window}};
 }
 
 // A whole checkpoint in a directory that isn't there yet, on the disk when this returns.
@@ -139,24 +152,49 @@ int64_t Whole(const json& object, const char* key, const std::string& where) {
   return value.get<int64_t>();
 }
 
+const json& List(const json& object, const char* key, const std::string& where) {
+  Require(object.contains(key) && object[key].is_array(), "{}: \"{}\" is missing, or no list", where, key);
+  return object[key];
+}
+
+ReaderPosition ReadPosition(const json& object, const std::string& where) {
+  return {Whole(object, "epoch", where), Whole(object, "document", where), Whole(object, "token", where), {}};
+}
+
 CheckpointState ReadState(const std::string& path, const std::string& wanted_optimizer) {
   const json state = ParseJson(ReadTextFile(path), path);
   Require(state.is_object(), "{}: no JSON object", path);
   const int64_t version = Whole(state, "version", path);
-  Require(version == kStateVersion, "{}: version {}; this longspan reads version {}", path, version,
-          kStateVersion);
+  Require(version >= 1 && version <= kStateVersion, "{}: version {}; this longspan reads versions 1 to {}",
+          path, version, kStateVersion);
   const std::string optimizer = state.value("optimizer", json()).dump();
   Require(optimizer == json(wanted_optimizer).dump(),
           "{}: saved by a run with opt_type {}, but this run has opt_type \"{}\"; resume with "
           "the same, or start from the weights alone (model_path)",
           path, optimizer, wanted_optimizer);
-  Require(state.contains("reader") && state["reader"].is_object(), "{}: \"reader\" is missing", path);
-  const json& reader = state["reader"];
   CheckpointState result;
   result.step = Whole(state, "step", path);
   result.optimizer_step = Whole(state, "optimizer_step", path);
-  result.reader = {Whole(reader, "epoch", path), Whole(reader, "document", path),
-                   Whole(reader, "token", path)};
+  if (version == 1) {
+    Require(state.contains("reader") && state["reader"].is_object(), "{}: \"reader\" is missing", path);
+    result.sources.emplace_back().reader = ReadPosition(state["reader"], path);
+    return result;
+  }
+  for (const json& source : List(state, "sources", path)) {
+    SourcePosition& position = result.sources.emplace_back();
+    Require(source.is_object() && source.contains("path") && source["path"].is_string() &&
+                source.contains("weight") && source["weight"].is_number(),
+            "{}: a source is {}; an object with path and weight is wanted", path, Quoted(source));
+    position.path = source["path"];
+    position.weight = source["weight"];
+    position.num_sequences = Whole(source, "sequences", path);
+    position.reader = ReadPosition(source, path);
+    for (const json& read : List(source, "window", path)) {
+      Require(read.is_object(), "{}: \"window\" has {}; an object is wanted", path, Quoted(read));
+      position.reader.window.push_back(
+          {Whole(read, "max_target_length", path), Whole(read, "sequences", path)});
+    }
+  }
   return result;
 }
 
@@ -194,13 +232,13 @@ bool EqualTensors(const SafetensorsDirectory& files, std::string_view a, std::st
 }  // namespace
 
 std::string WriteCheckpointState(const CheckpointState& state, const std::string& optimizer) {
-  const nlohmann::ordered_json object = {
-      {"version", kStateVersion},
-      {"step", state.step},
-      {"optimizer", optimizer},
-      {"optimizer_step", state.optimizer_step},
-      {"reader",
-       {{"epoch", state.reader.epoch}, {"document", state.reader.document}, {"token", state.reader.token}}}};
+  nlohmann::ordered_json sources = nlohmann::ordered_json::array();
+  for (const SourcePosition& source : state.sources) sources.push_back(SourceJson(source));
+  const nlohmann::ordered_json object = {{"version", kStateVersion},
+                                         {"step", state.step},
+                                         {"optimizer", optimizer},
+                                         {"optimizer_step", state.optimizer_step},
+                                         {"sources", sources}};
   return object.dump(2) + "\n";
 }
 

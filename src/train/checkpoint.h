@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "data/packing.h"
+#include "data/mixture.h"
 #include "train/safetensors.h"
 #include "train/weights.h"
 
@@ -22,7 +22,7 @@ namespace longspan {
 // state.json: what a run needs besides tensors to go on bit for bit.
 struct CheckpointState {
   int64_t step = 0;  // updates done
-  ReaderPosition reader;
+  std::vector<SourcePosition> sources;
   int64_t optimizer_step = 0;  // AdamW's count
 };
 

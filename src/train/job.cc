@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -83,16 +85,43 @@ void LoadTokenizer(Job& job) {
   }
 }
 
+double ParseWeight(const std::string& text, const std::string& path) {
+  double weight = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
+  Require(ExitCode::kUsage,
+          error == std::errc() && end == text.data() + text.size() && std::isfinite(weight) && weight > 0,
+          "data_path: the weight of {} is '{}'; a number above 0 is wanted", path, text);
+  return weight;
+}
+
 void LoadText(Job& job) {
   const TrainConfig& c = job.config;
   Require(ExitCode::kUsage, !c.data_path.empty(),
           "data_path is not set; give a text file, a JSONL file or a folder");
-  RequireFolderFor(c.data_options, {c.data_path, c.eval_data_path});
-  job.corpus = OpenCorpus(c.data_path, *job.tokenizer, job.model.vocab_size, c.data_options);
+  std::vector<std::string> paths;
+  for (const auto& [name, value] : c.data_path) paths.push_back(name.empty() ? value : name);
+  paths.push_back(c.eval_data_path);
+  RequireFolderFor(c.data_options, paths);
+  for (const auto& [name, value] : c.data_path) {
+    DataSource source;
+    source.path = name.empty() ? value : name;
+    if (!name.empty()) source.weight = ParseWeight(value, name);
+    source.corpus = OpenCorpus(source.path, *job.tokenizer, job.model.vocab_size, c.data_options);
+    job.sources.push_back(std::move(source));
+  }
   Require(ExitCode::kUsage, c.eval_interval <= 0 || !c.eval_data_path.empty(),
           "eval_interval is {} but eval_data_path is not set; give the held-out text", c.eval_interval);
-  if (c.eval_interval > 0)
-    job.eval_corpus = OpenCorpus(c.eval_data_path, *job.tokenizer, job.model.vocab_size, c.data_options);
+  if (c.eval_interval <= 0) return;
+  job.eval_corpus = OpenCorpus(c.eval_data_path, *job.tokenizer, job.model.vocab_size, c.data_options);
+  bool any_target = false;
+  SequenceReader reader = job.MakeEvalReader();
+  for (int64_t i = 0; !any_target && reader.position().epoch == 0 && i != c.eval_steps; ++i)
+    any_target = reader.Next().num_targets > 0;
+  Require(
+      any_target,
+      "eval_data_path {}: no token of what an evaluation reads is followed by one that counts; give longer "
+      "documents or more eval_steps, or look at loss_mask or labels",
+      c.eval_data_path);
 }
 
 // context_parallel_strategy as one name for each layer kind.
@@ -203,8 +232,13 @@ void ResolveAttention(Job& job) {
 
   // One long document is balanced by zigzag, many short ones by stripes (docs/parallel.md, "Layouts").
   if (c.context_parallel_layout == "auto") {
-    const int64_t mean = job.corpus->total_tokens() / job.corpus->num_documents();
-    const LayoutKind kind = mean < c.max_target_length / 2 ? LayoutKind::kStriped : LayoutKind::kZigzag;
+    int64_t documents = 0, tokens = 0;
+    for (const DataSource& source : job.sources) {
+      documents += source.corpus->num_documents();
+      tokens += source.corpus->total_tokens();
+    }
+    const LayoutKind kind =
+        tokens / documents < c.max_target_length / 2 ? LayoutKind::kStriped : LayoutKind::kZigzag;
     c.context_parallel_layout = Name(job.mesh.context() == 1 ? LayoutKind::kContiguous : kind);
   }
   ParseLayoutKind(c.context_parallel_layout);
@@ -240,6 +274,7 @@ void ResolveRun(TrainConfig& c) {
 
 // What model and text leave open.
 void Resolve(Job& job) {
+  ParsePacking(job.config.packing);
   job.dtype = job.config.dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
   ResolveRanks(job);
   ResolveAttention(job);
@@ -261,6 +296,16 @@ ModelOptions Job::model_options() const {
 Layout Job::MakeLayout() const {
   return Layout(ParseLayoutKind(config.context_parallel_layout), config.max_target_length, mesh.ring,
                 mesh.ulysses, config.stripe_length);
+}
+
+MixtureReader Job::MakeReader() const {
+  return MixtureReader(sources, config.max_target_length, static_cast<uint64_t>(config.data_shuffle_seed),
+                       config.enable_data_shuffling, ParsePacking(config.packing));
+}
+
+SequenceReader Job::MakeEvalReader() const {
+  return SequenceReader(*eval_corpus, config.max_target_length, 0, /*shuffle=*/false,
+                        ParsePacking(config.packing));
 }
 
 Job OpenModel(const TrainConfig& config) {
@@ -288,7 +333,7 @@ Job PrepareJob(const TrainConfig& config, const ModelConfig& model, std::unique_
   Job job;
   job.config = config;
   job.model = model;
-  job.corpus = std::move(corpus);
+  job.sources.push_back({"memory", 1, std::move(corpus)});
   Resolve(job);
   return job;
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/mesh.h"
-#include "data/corpus.h"
+#include "data/mixture.h"
 #include "data/tokenizer.h"
 #include "model/config.h"
 #include "model/model.h"
@@ -24,8 +24,9 @@ struct Job {
   std::string config_changes;  // which of its keys the run changed, "key: before → after; …"; empty: none
   std::string model_directory;  // empty for a built-in model, which starts from scratch
   std::unique_ptr<Tokenizer> tokenizer;
-  std::string tokenizer_directory;              // whose tokenizer files a checkpoint gets; empty: none
-  std::unique_ptr<Corpus> corpus, eval_corpus;  // eval_corpus null: no evaluation
+  std::string tokenizer_directory;      // whose tokenizer files a checkpoint gets; empty: none
+  std::vector<DataSource> sources;      // what is trained on; at least one
+  std::unique_ptr<Corpus> eval_corpus;  // null: no evaluation
   MeshShape mesh;
   DType dtype = DType::kFloat32;
   MaskSpec mask;
@@ -35,6 +36,9 @@ struct Job {
   ModelOptions model_options() const;
   Layout MakeLayout() const;
   int64_t micro_steps() const { return config.global_batch_size / mesh.data; }
+  // Of the data that is trained on, and of the held-out text, from their beginnings.
+  MixtureReader MakeReader() const;
+  SequenceReader MakeEvalReader() const;
   std::string run_directory() const { return config.base_output_directory + "/" + config.run_name; }
 };
 

@@ -37,6 +37,7 @@ std::string MetricsLine(const StepMetrics& m) {
                                  {"grad_norm", m.grad_norm},
                                  {"learning_rate", m.learning_rate},
                                  {"tokens", m.tokens},
+                                 {"padding", m.padding},
                                  {"step_seconds", m.step_seconds},
                                  {"tokens_per_second", m.tokens_per_second},
                                  {"tflops_per_second", m.tflops_per_second},

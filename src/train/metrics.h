@@ -13,6 +13,7 @@ struct StepMetrics {
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   int64_t tokens = 0;  // rows that are no padding, over all sequences of the step
+  double padding = 0;  // share of the rows that are
   double step_seconds = 0;
   double tokens_per_second = 0;           // of one rank
   double tflops_per_second = 0;           // of one rank: useful FLOPs, pairs counted exactly

@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <ranges>
 #include <set>
 #include <thread>
+
+#include "core/format.h"
+#include "data/data_report.h"
 
 namespace longspan {
 namespace {
@@ -18,18 +22,6 @@ std::string CpuModel() {
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
   return "CPU";
-}
-
-// 1234567 → "1,234,567".
-std::string Grouped(int64_t n) {
-  std::string text = std::to_string(n);
-  for (int64_t i = static_cast<int64_t>(text.size()) - 3; i > 0; i -= 3)
-    text.insert(static_cast<size_t>(i), 1, ',');
-  return text;
-}
-
-std::string Plural(int64_t n, const char* noun) {
-  return fmt::format("{} {}{}", Grouped(n), noun, n == 1 ? "" : "s");
 }
 
 // "; 2 binary files skipped, …"; nothing if all files were read as they are.
@@ -83,6 +75,42 @@ int NumThreads(const Job& job) {
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max(1u, std::thread::hardware_concurrency())));
 }
 
+std::string Line(std::string_view title, const std::string& value) {
+  return fmt::format("{:<9} {}\n", title, value);
+}
+
+// A source's documents, their lengths, and what the run makes of them.
+std::string DataLines(const Job& job, const DataSource& source) {
+  const TrainConfig& c = job.config;
+  double weights = 0;
+  for (const DataSource& s : job.sources) weights += s.weight;
+  const double share = source.weight / weights;
+  const CorpusLengths lengths = MeasureLengths(*source.corpus);
+  std::string data =
+      fmt::format("{}{}: {}, {}", job.sources.size() > 1 ? Percent(share) + " from " : "", source.path,
+                  Plural(lengths.num_documents, "document"), Plural(lengths.num_tokens, "token"));
+  if (lengths.num_documents > 1)
+    data += fmt::format("; mean {}, median {}, longest {}", Grouped(std::llround(lengths.mean)),
+                        Grouped(lengths.median), Grouped(lengths.longest));
+  data += LeftOut(source.corpus->file_counts());
+  std::string text = Line("data", data);
+  if (lengths.num_documents > 1)
+    for (const std::string& row : LengthTable(lengths)) text += Line("", row);
+
+  const EpochReport epoch =
+      MeasureEpoch(*source.corpus, c.max_target_length, static_cast<uint64_t>(c.data_shuffle_seed),
+                   c.enable_data_shuffling, ParsePacking(c.packing));
+  const double epochs = share * static_cast<double>(c.steps) * static_cast<double>(c.global_batch_size) /
+                        static_cast<double>(epoch.num_sequences);
+  text +=
+      Line("packing", fmt::format("{}: {} an epoch, {} padding, {} cut, {} dropped; {} read {:.3g} epochs",
+                                  c.packing, Plural(epoch.num_sequences, "sequence"),
+                                  Percent(epoch.padding(), 2), Plural(epoch.num_cut, "document"),
+                                  Plural(lengths.num_tokens - epoch.num_tokens, "token"),
+                                  Plural(c.steps, "step"), epochs));
+  return text;
+}
+
 }  // namespace
 
 std::string FormatBytes(int64_t bytes) {
@@ -112,9 +140,7 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
   const TrainConfig& c = job.config;
   const ModelConfig& m = job.model;
   std::string text;
-  const auto line = [&](const char* title, const std::string& value) {
-    text += fmt::format("{:<9} {}\n", title, value);
-  };
+  const auto line = [&](const char* title, const std::string& value) { text += Line(title, value); };
 
   line("machine",
        fmt::format("{}, {}, {}; {} peak {:.0f} GFLOP/s on {} ({})", CpuModel(),
@@ -132,9 +158,7 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
                             Grouped(m.vocab_size)));
   if (m.layer_kinds.size() > 1 || m.layer_kinds[0].sliding_window > 0) line("layers", LayerKinds(job));
   if (!job.config_changes.empty()) line("config", job.config_changes);
-  line("data", fmt::format("{}: {}, {}", c.data_path, Plural(job.corpus->num_documents(), "document"),
-                           Plural(job.corpus->total_tokens(), "token")) +
-                   LeftOut(job.corpus->file_counts()));
+  for (const DataSource& source : job.sources) text += DataLines(job, source);
   line("tokenizer", !c.tokenizer_path.empty()                              ? c.tokenizer_path
                     : job.tokenizer == nullptr || job.tokenizer->IsBytes() ? "bytes"
                                                                            : job.tokenizer_directory);

@@ -13,7 +13,8 @@ namespace longspan {
 struct TrainConfig {
   // Model and data.
   std::string model_path;  // built-in name (from scratch), or a directory: Hugging Face, checkpoint, run
-  std::string data_path, eval_data_path;
+  std::map<std::string, std::string> data_path;  // "" → path; or several paths, each → weight
+  std::string eval_data_path;
   DataOptions data_options;                       // a key each
   std::string tokenizer_path, tokenizer_pattern;  // empty: the model's own, or bytes
   int64_t max_target_length = 2048;
@@ -21,6 +22,7 @@ struct TrainConfig {
   std::map<std::string, std::string> rope_scaling;  // keys of config.json's; empty: the model's
   int64_t init_weights_seed = 0, data_shuffle_seed = 0;
   bool enable_data_shuffling = true;
+  std::string packing = "best_fit";  // none | concatenate | best_fit
 
   // Run directory.
   std::string run_name, base_output_directory = "runs";

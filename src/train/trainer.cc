@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,8 +21,8 @@
 namespace longspan {
 namespace {
 
-// A step's sequences. Every rank reads all of them, so the divisor of the loss is known beforehand, and keeps
-// its own.
+// A step's sequences. Every rank looks at all of them, so the divisor of the loss is known beforehand and all
+// deal alike, and keeps its own.
 struct StepBatches {
   std::vector<Batch> mine;                  // of my data group, one a micro-step
   int64_t num_tokens = 0, num_targets = 0;  // of all
@@ -63,7 +64,7 @@ class Trainer {
   Replica replica_;
   Optimizer optimizer_;
   std::vector<Buffer> accumulated_;  // gradients of earlier micro-steps, by unit; empty with one micro-step
-  SequenceReader reader_;
+  MixtureReader reader_;
   int64_t step_ = 0;  // updates done
   double wait_seconds_ = 0;
 };
@@ -74,8 +75,7 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
       peak_flops_(peak_flops),
       replica_(job, MakeCpuBackend(static_cast<int>(job.config.threads_per_rank)), world),
       optimizer_(config_, replica_.backend(), replica_.weights()),
-      reader_(*job.corpus, config_.max_target_length, static_cast<uint64_t>(config_.data_shuffle_seed),
-              config_.enable_data_shuffling) {
+      reader_(job.MakeReader()) {
   if (job.micro_steps() > 1)
     for (const ParamUnit& unit : replica_.weights().table().units)
       accumulated_.emplace_back(DType::kFloat32, std::initializer_list<int64_t>{unit.num_elements});
@@ -113,13 +113,22 @@ StepMetrics Trainer::Step() {
 
 StepBatches Trainer::ReadBatches() {
   StepBatches batches;
+  std::vector<std::pair<double, MixtureReader::Plan>> plans;  // with their attention's FLOPs
   for (int64_t i = 0; i < config_.global_batch_size; ++i) {
-    Batch batch = reader_.Next();
+    MixtureReader::Plan plan = reader_.NextPlan();
+    const Batch batch = reader_.Read(plan);
+    const StepFlops flops = CountFlops(job_.model, job_.mask, batch);
     batches.num_tokens += batch.num_tokens;
     batches.num_targets += batch.num_targets;
-    batches.flops += CountFlops(job_.model, job_.mask, batch);
-    if (i % job_.mesh.data == replica_.mesh().at.data) batches.mine.push_back(std::move(batch));
+    batches.flops += flops;
+    plans.emplace_back(flops.attention_hardware, std::move(plan));
   }
+  // Groups wait for each other after each micro-step, so those of a micro-step get sequences of about equal
+  // cost.
+  std::ranges::stable_sort(plans, std::greater<>(), [](const auto& plan) { return plan.first; });
+  for (auto i = static_cast<size_t>(replica_.mesh().at.data); i < plans.size();
+       i += static_cast<size_t>(job_.mesh.data))
+    batches.mine.push_back(reader_.Read(plans[i].second));
   Require(batches.num_targets > 0,
           "step {} has no target: none of its {} tokens is followed by one that counts; give longer "
           "documents, or "
@@ -147,6 +156,8 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, double s
   SumOverRanks(sums);
   const double ranks = job_.mesh.ranks();
   metrics.tokens = batches.num_tokens;
+  const int64_t rows = config_.global_batch_size * config_.max_target_length;
+  metrics.padding = static_cast<double>(rows - batches.num_tokens) / static_cast<double>(rows);
   metrics.step_seconds = seconds;
   metrics.tokens_per_second = static_cast<double>(batches.num_tokens) / seconds / ranks;
   metrics.tflops_per_second = batches.flops.useful / seconds / ranks / 1e12;
@@ -168,7 +179,7 @@ int64_t Trainer::PeakMemory() {
 
 // The mean loss over the held-out text, from its beginning, in file order. Data groups take turns.
 double Trainer::Evaluate() {
-  SequenceReader reader(*job_.eval_corpus, config_.max_target_length, 0, /*shuffle=*/false);
+  SequenceReader reader = job_.MakeEvalReader();
   double sums[2] = {0, 0};  // of losses (each rank's rows), of targets (once)
   for (int64_t i = 0; reader.position().epoch == 0 && i != config_.eval_steps; ++i) {
     const Batch batch = reader.Next();
@@ -176,7 +187,7 @@ double Trainer::Evaluate() {
     if (IsLead()) sums[1] += static_cast<double>(batch.num_targets);
   }
   SumOverRanks(sums);
-  Require(sums[1] > 0, "eval_data_path {} has no target in it", config_.eval_data_path);
+  CHECK(sums[1] > 0);  // PrepareJob has looked
   return sums[0] / sums[1];
 }
 
@@ -185,7 +196,7 @@ void Trainer::Start(const std::string& checkpoint) {
     const CheckpointState state = LoadCheckpoint(checkpoint, replica_.weights());
     step_ = state.step;
     optimizer_.set_num_updates(state.optimizer_step);
-    reader_.Seek(state.reader);
+    reader_.Seek(state.sources);
   } else if (!job_.model_directory.empty()) {
     LoadModelWeights(job_.model_directory, replica_.weights());
   } else {
@@ -209,7 +220,7 @@ void Trainer::Save() {
     options.config_json = WriteModelConfig(job_.model, job_.model_json, options.dtype);
     options.tokenizer_directory = job_.tokenizer_directory;
     options.model_directory = job_.model_directory;
-    const CheckpointState state{step_, reader_.position(), optimizer_.num_updates()};
+    const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates()};
     SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
   }
   replica_.world().Barrier();  // nobody goes on from a step that could not be saved

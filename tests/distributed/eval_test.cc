@@ -145,9 +145,9 @@ TEST_F(EvalTest, LossByContextOverRanks) {
   LossByContext want(kLength);
   {
     Job job = PrepareJob(Config(kRanks[0]));
-    for (int64_t d = 0; d < job.corpus->num_documents(); ++d) {
-      std::vector<int32_t> ids(static_cast<size_t>(job.corpus->num_tokens(d)));
-      job.corpus->ReadTokens(d, 0, ids);
+    for (int64_t d = 0; d < job.sources[0].corpus->num_documents(); ++d) {
+      std::vector<int32_t> ids(static_cast<size_t>(job.sources[0].corpus->num_tokens(d)));
+      job.sources[0].corpus->ReadTokens(d, 0, ids);
       for (size_t begin = 0; begin < ids.size(); begin += kLength) {
         const auto piece = ids.begin() + static_cast<std::ptrdiff_t>(begin);
         const auto rows = std::min<std::ptrdiff_t>(kLength, ids.end() - piece);
@@ -206,7 +206,7 @@ TEST_F(EvalTest, TakesTheMemoryOfItsDryRun) {
       LoadModelWeights(job.model_directory, replica.weights());
       const int64_t rows = replica.layout().rows_per_rank();
       const Buffer losses(DType::kFloat32, {rows}), argmax(DType::kInt32, {rows});
-      SequenceReader reader(*job.corpus, 60, 0, false);
+      SequenceReader reader(*job.sources[0].corpus, 60, 0, false);
       replica.TokenLosses(reader.Next(), losses.tensor(), argmax.tensor());
       if (world.rank() != 0) return;
       for (const auto& [name, bytes] : replica.MemoryByName()) EXPECT_EQ(dry.at(name), bytes) << name;

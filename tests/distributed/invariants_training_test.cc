@@ -104,8 +104,7 @@ TEST_F(InvariantsOfTraining, GradientsAreTheSameOnEveryMesh) {
 
   // What one rank's model says of the same four sequences, without the trainer.
   const Job job = PrepareJob(config);
-  SequenceReader reader(*job.corpus, config.max_target_length,
-                        static_cast<uint64_t>(config.data_shuffle_seed));
+  MixtureReader reader = job.MakeReader();
   std::vector<Batch> batches;
   for (int i = 0; i < 4; ++i) batches.push_back(reader.Next());
   const testing::ModelResult wanted =
@@ -160,6 +159,41 @@ TEST_F(InvariantsOfTraining, TheSequencesOfAStepDependOnSeedAndStepOnly) {
   }
   config.data_shuffle_seed = 1;
   EXPECT_NE(testing::ReadMetrics(Train(config, kMeshes[0]))[0]["loss"], wanted[0]["loss"]);
+}
+
+// With every packing, and with data from two sources: groups of ranks share the same steps, and a run that
+// was stopped within an epoch of each goes on with them.
+TEST_F(InvariantsOfTraining, SequencesOfMixturesAreTheSameOnEveryMesh) {
+  testing::WriteDocuments(directory_ / "a.jsonl", {7, 20, 3, 11, 80, 16, 25, 9, 14, 28, 5, 19, 22},
+                          model_.vocab_size);
+  testing::WriteDocuments(directory_ / "b.jsonl", {12, 33, 2, 8, 8, 17}, model_.vocab_size, /*seed=*/2);
+  TrainConfig config = Config();
+  config.data_path = {{directory_ / "a.jsonl", "2"}, {directory_ / "b.jsonl", "0.9"}};
+  config.max_target_length = 30;
+  config.global_batch_size = 4;
+  config.steps = 4;
+  config.checkpoint_period = 2;
+  std::vector<json> of_best_fit;
+  for (const PackingRow& packing : PackingTable()) {
+    SCOPED_TRACE(packing.name);
+    config.packing = packing.name;
+    config.resume = "none";
+    config.run_name.clear();
+    const std::string straight = Train(config, kMeshes[0]);
+    const std::vector<json> wanted = testing::ReadMetrics(straight);
+    ASSERT_EQ(wanted.size(), 4u);
+    for (const json& row : wanted)
+      EXPECT_NEAR(row["padding"].get<double>(), 1 - row["tokens"].get<double>() / 120, 1e-12);
+    if (packing.packing == Packing::kBestFit)
+      of_best_fit = wanted;
+    else
+      EXPECT_NE(wanted[0]["loss"], of_best_fit.at(0)["loss"]);
+    ExpectSameMetrics(testing::ReadMetrics(Train(config, {4, 2, "ulysses"})), wanted);
+    ExpectSameMetrics(testing::ReadMetrics(Train(config, {4, 4, "ring"})), wanted);
+    config.resume = straight + "/checkpoints/00000002";
+    ExpectSameMetrics(testing::ReadMetrics(Train(config, {2, 2, "ring"})),
+                      {wanted.begin() + 2, wanted.end()});
+  }
 }
 
 // Lines of metrics.jsonl without what depends on the clock.

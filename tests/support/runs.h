@@ -56,7 +56,7 @@ inline void WriteDocuments(const std::string& path, const std::vector<int64_t>& 
 inline TrainConfig PlainConfig(const std::string& model, const std::string& data, const std::string& output) {
   TrainConfig config;
   config.model_path = model;
-  config.data_path = data;
+  config.data_path = {{"", data}};
   config.base_output_directory = output;
   config.dtype = "float32";
   config.threads_per_rank = 1;

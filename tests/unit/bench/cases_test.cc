@@ -152,7 +152,7 @@ TEST(BenchCases, RandomCorpus) {
     EXPECT_EQ(labels[i], part[i]);
   }
   // Two whole sequences, each of whose rows has a target.
-  SequenceReader reader(*corpus, 500, 0);
+  SequenceReader reader(*corpus, 500, 0, /*shuffle=*/false);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(reader.Next().num_targets, 500);
 }
 

@@ -61,7 +61,7 @@ std::string RecipeError(const std::string& text) {
 TEST(RunConfig, NoArgumentsAreTheDefaults) {
   TrainConfig expected;
   expected.model_path = "tiny";
-  expected.data_path = "book.txt";
+  expected.data_path = {{"", "book.txt"}};
   EXPECT_EQ(WriteRecipe(Load({})), WriteRecipe(expected));
 }
 
@@ -141,7 +141,8 @@ TEST(RunConfig, WhatIsWrittenReadsBack) {
 TEST(RunConfig, TextThatLooksLikeNullReadsBack) {
   for (const char* text : {"", "~", "null", "true", "1", "- x", "a: b", "#", "line\nbreak"}) {
     TrainConfig config;
-    config.model_path = config.data_path = "x";
+    config.model_path = "x";
+    config.data_path = {{"", "x"}};
     config.run_name = text;
     const Recipe recipe(WriteRecipe(config));
     EXPECT_EQ(LoadTrainConfig(Arguments{recipe.path()}).run_name, text);
@@ -165,7 +166,7 @@ TEST(RunConfig, KeysInTheWrongPlace) {
   EXPECT_EQ(RecipeError("trian:\n  x: 1\n"), ":1: unknown key 'trian'; `longspan train --help` lists them");
   EXPECT_EQ(RecipeError("steps:\n  learning_rate: 1\n"),
             ":1: steps wants an integer from 1 to 1099511627776, got a map");
-  EXPECT_EQ(RecipeError("data_path: [a, b]\n"), ":1: data_path wants text, got a list");
+  EXPECT_EQ(RecipeError("eval_data_path: [a, b]\n"), ":1: eval_data_path wants text, got a list");
   EXPECT_EQ(RecipeError("[a]: 1\n"), ":1: a key is a plain word, got a map, a list or nothing");
 }
 

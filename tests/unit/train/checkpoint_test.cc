@@ -76,7 +76,12 @@ std::unique_ptr<ResidentWeights> RandomWeights(Moments moments = Moments::kAdam,
   return weights;
 }
 
-CheckpointState StateAt(int64_t step) { return {step, {3, 141, 59265}, step + 2}; }
+const std::vector<SourcePosition> kSources = {
+    {"a path/books", 0.1, 7, {3, 141, 59265, {}}},
+    {"code.jsonl", 1.0 / 3, 8, {0, 1, 2, {{512, 1000}, {1024, 3}}}},
+};
+
+CheckpointState StateAt(int64_t step) { return {step, kSources, step + 2}; }
 
 std::set<std::string> FilesIn(const std::string& directory) {
   std::set<std::string> names;
@@ -154,7 +159,7 @@ TEST_F(CheckpointTest, WhatIsSavedIsLoaded) {
       const CheckpointState state = LoadCheckpoint(root_ + "/00000100", *loaded);
       EXPECT_EQ(state.step, 100);
       EXPECT_EQ(state.optimizer_step, 102);
-      EXPECT_EQ(state.reader, (ReaderPosition{3, 141, 59265}));
+      EXPECT_EQ(state.sources, kSources);
       EXPECT_TRUE(Bits(*loaded) == Bits(*saved));
       // The weights alone, as anybody reads them.
       const auto alone = NewWeights();
@@ -402,7 +407,7 @@ TEST_F(CheckpointTest, BrokenStateIsRefused) {
     ExpectError({path}, [&] { LoadBits(directory); });
     ExpectError(parts, [&] { LoadBits(directory); });
   };
-  for (const char* key : {"version", "step", "optimizer_step", "reader"}) {
+  for (const char* key : {"version", "step", "optimizer_step", "sources"}) {
     nlohmann::json state = good;
     state.erase(key);
     expect(state, {key, "missing"});
@@ -412,22 +417,49 @@ TEST_F(CheckpointTest, BrokenStateIsRefused) {
       expect(state, {key});
     }
   }
-  for (const char* key : {"epoch", "document", "token"}) {
+  for (const char* key : {"sequences", "epoch", "document", "token", "window"}) {
     nlohmann::json state = good;
-    state["reader"].erase(key);
+    state["sources"][1].erase(key);
     expect(state, {key, "missing"});
-    state["reader"][key] = 18446744073709551615u;
-    expect(state, {key, "18446744073709551615"});
+    state["sources"][1][key] = 18446744073709551615u;
+    expect(state, {key});
+  }
+  for (const char* key : {"max_target_length", "sequences"}) {
+    nlohmann::json state = good;
+    state["sources"][1]["window"][0].erase(key);
+    expect(state, {key, "missing"});
+    state["sources"][1]["window"][0] = 3;
+    expect(state, {"window", "3"});
+  }
+  for (const char* key : {"path", "weight"}) {
+    nlohmann::json state = good;
+    state["sources"][0].erase(key);
+    expect(state, {"path and weight"});
+    state["sources"][0][key] = nullptr;
+    expect(state, {"path and weight"});
   }
   nlohmann::json state = good;
-  state["version"] = 2;
-  expect(state, {"version 2", "version 1"});
+  state["version"] = 3;
+  expect(state, {"version 3", "versions 1 to 2"});
   state = good;
   state.erase("optimizer");
   expect(state, {"opt_type null"});
   expect(nlohmann::json::array(), {"object"});
   WriteText(path, "{\"step\": 1, \"step\": 1}");
   ExpectError({path, "'step'", "twice"}, [&] { LoadBits(directory); });
+}
+
+// What was saved before there were mixtures.
+TEST_F(CheckpointTest, StateOfVersion1IsRead) {
+  const auto weights = RandomWeights();
+  Save(*weights, 5);
+  WriteText(root_ + "/00000005/state.json",
+            R"({"version": 1, "step": 5, "optimizer": "adamw", "optimizer_step": 7,
+                "reader": {"epoch": 2, "document": 31, "token": 44}})");
+  const CheckpointState state = LoadCheckpoint(root_ + "/00000005", *weights);
+  EXPECT_EQ(state.step, 5);
+  ASSERT_EQ(state.sources.size(), 1u);
+  EXPECT_EQ(state.sources[0].reader, (ReaderPosition{2, 31, 44, {}}));
 }
 
 TEST_F(CheckpointTest, AnotherModelIsRefused) {

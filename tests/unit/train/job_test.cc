@@ -32,7 +32,7 @@ class JobTest : public ::testing::Test {
     WriteText(directory_ + "/text.txt", std::string(1000, 'a'));
     WriteText(directory_ + "/ids.jsonl", "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [4, 5]}\n");
     config_.model_path = "tiny";
-    config_.data_path = directory_ + "/text.txt";
+    config_.data_path = {{"", directory_ + "/text.txt"}};
     config_.max_target_length = 64;
     config_.run_name = "run";
   }
@@ -77,7 +77,7 @@ Job PrepareMixed(const TrainConfig& config) {
   ModelConfig model = testing::TinyConfig();
   model.layer_kinds = {{.name = "sliding_attention", .sliding_window = 8, .rope = {}}, LayerKind()};
   model.layer_kind_of = {0, 1};
-  return PrepareJob(config, model, OpenCorpus(config.data_path, *MakeByteTokenizer(), 256));
+  return PrepareJob(config, model, OpenCorpus(config.data_path.at(""), *MakeByteTokenizer(), 256));
 }
 
 TEST_F(JobTest, EachLayerTypeMayHaveAStrategy) {
@@ -150,7 +150,7 @@ TEST_F(JobTest, TheModelsContextMayBeExtended) {
 TEST_F(JobTest, TheLayoutFollowsTheDocuments) {
   config_.ranks = 2;
   EXPECT_EQ(PrepareJob(config_).config.context_parallel_layout, "zigzag");
-  config_.data_path = directory_ + "/ids.jsonl";
+  config_.data_path = {{"", directory_ + "/ids.jsonl"}};
   EXPECT_EQ(PrepareJob(config_).config.context_parallel_layout, "striped");
   config_.ranks = 1;
   EXPECT_EQ(PrepareJob(config_).config.context_parallel_layout, "contiguous");
@@ -169,7 +169,7 @@ TEST_F(JobTest, TextNeedsATokenizerThatCanBeRun) {
   EXPECT_NO_THROW(PrepareJob(config_));
   WriteText(directory_ + "/model/tokenizer.json", "{}");
   ExpectError({"tokenizer.json", "\"model\"", "tokenizer_path", "input_ids"}, [&] { PrepareJob(config_); });
-  config_.data_path = directory_ + "/ids.jsonl";
+  config_.data_path = {{"", directory_ + "/ids.jsonl"}};
   EXPECT_NO_THROW(PrepareJob(config_));
 }
 
@@ -181,9 +181,9 @@ TEST_F(JobTest, TheTokenizerIsTheModelsOrTheOneGiven) {
 
   // Each document begins with one BOS; 1000 times "a" are 500 of "aa".
   const Job job = PrepareJob(config_);
-  EXPECT_EQ(job.corpus->total_tokens(), 501);
+  EXPECT_EQ(job.sources[0].corpus->total_tokens(), 501);
   std::vector<int32_t> ids(3);
-  job.corpus->ReadTokens(0, 0, ids);
+  job.sources[0].corpus->ReadTokens(0, 0, ids);
   EXPECT_EQ(ids, (std::vector<int32_t>{2, 1, 1}));
 
   config_.model_path = "tiny";
@@ -222,6 +222,45 @@ TEST_F(JobTest, SettingsWithoutEffectAreRefused) {
   config_.resume = "auto";
   ExpectError(
       {"resume=auto needs run_name"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+}
+
+TEST_F(JobTest, SourcesHaveWeights) {
+  EXPECT_EQ(PrepareJob(config_).sources[0].path, directory_ + "/text.txt");
+  config_.data_path = {{directory_ + "/text.txt", "0.75"}, {directory_ + "/ids.jsonl", "1e-1"}};
+  const Job job = PrepareJob(config_);
+  ASSERT_EQ(job.sources.size(), 2u);
+  EXPECT_EQ(job.sources[0].path, directory_ + "/ids.jsonl");  // in order of the paths
+  EXPECT_EQ(job.sources[0].weight, 0.1);
+  EXPECT_EQ(job.sources[0].corpus->total_tokens(), 5);
+  EXPECT_EQ(job.sources[1].path, directory_ + "/text.txt");
+  EXPECT_EQ(job.sources[1].weight, 0.75);
+  for (const char* bad : {"", "0", "-1", "one", "1x", "inf", "nan", "1e-999"}) {
+    config_.data_path[directory_ + "/text.txt"] = bad;
+    ExpectError(
+        {"data_path", "text.txt", fmt::format("'{}'", bad), "above 0"}, [&] { PrepareJob(config_); },
+        ExitCode::kUsage);
+  }
+  config_.data_path = {};
+  ExpectError(
+      {"data_path is not set"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.data_path = {{"", directory_ + "/text.txt"}};
+  config_.packing = "bestfit";
+  ExpectError(
+      {"packing", "bestfit", "best_fit"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+}
+
+TEST_F(JobTest, HeldOutTextNeedsATarget) {
+  config_.eval_interval = 5;
+  config_.eval_data_path = WriteText(
+      directory_ + "/held_out.jsonl",
+      "{\"input_ids\": [1]}\n{\"input_ids\": [1, 2], \"loss_mask\": [1, 0]}\n{\"input_ids\": [3]}\n");
+  config_.max_target_length = 2;
+  ExpectError({"held_out.jsonl", "eval_steps"}, [&] { PrepareJob(config_); });
+  WriteText(config_.eval_data_path, "{\"input_ids\": [1]}\n{\"input_ids\": [1, 2, 3]}\n");
+  EXPECT_NO_THROW(PrepareJob(config_));
+  config_.packing = "none";
+  config_.eval_steps = 1;
+  ExpectError({"held_out.jsonl", "eval_steps"}, [&] { PrepareJob(config_); });
 }
 
 TEST_F(JobTest, WhatIsMissingIsNamed) {
