@@ -74,7 +74,7 @@ TEST_F(EvalCommandTest, LossIsThatOfTraining) {
   const std::string run = directory_ / "runs/step";
   const ProgramResult train =
       RunProgram(fmt::format("train model_path={} {} dtype=float32 max_target_length=500 steps=1 "
-                             "learning_rate=0 enable_checkpointing=false "
+                             "learning_rate=0 enable_checkpointing=false enable_data_shuffling=false "
                              "base_output_directory={} run_name=step",
                              directory_ / "model", Book(), directory_ / "runs"));
   ASSERT_EQ(train.exit_code, 0) << train.output;
