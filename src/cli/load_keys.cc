@@ -1,10 +1,12 @@
 #include <fmt/ranges.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <sstream>
 
 #include "cli/keys.h"
 #include "core/check.h"
@@ -157,26 +159,52 @@ std::string Loader::ReadRecipe(const std::string& path) const {
   return ReadTextFile(path);
 }
 
+class NoEvents final : public YAML::EventHandler {
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
+};
+
+// 0, 1, or 2 for more: of text such as ",a" yaml-cpp finds documents without end, so LoadAll would not
+// return.
+int CountDocuments(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  NoEvents events;
+  int count = 0;
+  while (count < 2 && parser.HandleNextDocument(events)) ++count;
+  return count;
+}
+
 // One flat map. yaml-cpp's nodes keep repeated keys when they are iterated (looking one up would hide it).
 void Loader::ApplyRecipe(const std::string& path) {
   const std::string text = ReadRecipe(path);
-  std::vector<YAML::Node> documents;
+  int num_documents = 0;
+  YAML::Node recipe;
   try {
-    documents = YAML::LoadAll(text);
+    num_documents = CountDocuments(text);
+    if (num_documents == 1) recipe = YAML::Load(text);
   } catch (const YAML::Exception& error) {
     throw Error(fmt::format("{}:{}: not YAML: {}", path, error.mark.line + 1, error.msg), ExitCode::kUsage);
   }
-  if (documents.empty()) return;  // nothing but comments
+  if (num_documents == 0) return;  // nothing but comments
   const auto position = [&](const YAML::Node& node) {
     return fmt::format("{}:{}", path, node.Mark().line + 1);
   };
-  Require(ExitCode::kUsage, documents.size() == 1, "{}: a recipe is one YAML document, got {}", path,
-          documents.size());
-  Require(ExitCode::kUsage, documents[0].IsMap(), "{}: a recipe is a map of `key: value` lines, got {}",
-          position(documents[0]), documents[0].IsSequence() ? "a list" : "a single value");
+  Require(ExitCode::kUsage, num_documents == 1, "{}: a recipe is one YAML document, got more", path);
+  Require(ExitCode::kUsage, recipe.IsMap(), "{}: a recipe is a map of `key: value` lines, got {}",
+          position(recipe), recipe.IsSequence() ? "a list" : "a single value");
 
   std::map<std::string, int> line_of;
-  for (const auto& entry : documents[0]) {
+  for (const auto& entry : recipe) {
     const YAML::Node& value = entry.second;
     const std::string where = position(entry.first);
     Require(ExitCode::kUsage, entry.first.IsScalar(),

@@ -263,7 +263,8 @@ TEST(RunConfig, NotARecipe) {
   EXPECT_EQ(RecipeError("steps: 1\nranks: a: b\n"), ":2: not YAML: illegal map value");
   EXPECT_EQ(RecipeError("just words\n"), ":1: a recipe is a map of `key: value` lines, got a single value");
   EXPECT_EQ(RecipeError("- steps\n"), ":1: a recipe is a map of `key: value` lines, got a list");
-  EXPECT_EQ(RecipeError("steps: 1\n---\nsteps: 2\n"), ": a recipe is one YAML document, got 2");
+  EXPECT_EQ(RecipeError("steps: 1\n---\nsteps: 2\n"), ": a recipe is one YAML document, got more");
+  EXPECT_EQ(RecipeError(",ne xt\n"), ": a recipe is one YAML document, got more");
 }
 
 TEST(RunConfig, RequiredKeys) {
