@@ -1,9 +1,9 @@
 #include "bench/measure.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/random.h"
 
 namespace longspan::bench {
@@ -33,9 +33,9 @@ Measured Measure(DType dtype, int num_threads, int64_t num_runs, const std::func
     const CpuPeak peak = MeasureCpuPeak(dtype, num_threads);
     if (peak.flops_per_second > best.flops_per_second) best = peak;
     if (i >= num_runs) continue;
-    const auto start = std::chrono::steady_clock::now();
+    const double start = Now();
     run();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(Now() - start);
   }
   return Summarize(std::move(seconds), best);
 }

@@ -3,12 +3,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/file.h"
 #include "core/progress_line.h"
 #include "core/target.h"
@@ -117,7 +117,7 @@ TokenizeReport Tokenize(const TokenizeConfig& config) {
     output = std::make_unique<TokenFileOutput>(beside, *tokenizer);
 
   TokenizeReport report;
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = Now();
   const double core_seconds = CoreSeconds();
   DocumentSource source(list, list.files, config.data_options, /*takes_any_bytes=*/false);
   ProgressLine progress("tokenizing " + config.data_path, list.total_bytes());
@@ -140,7 +140,7 @@ TokenizeReport Tokenize(const TokenizeConfig& config) {
   RenameFile(beside, config.output);
   report.output_bytes = output->size();
   report.id_bytes = config.format == "u32" ? 4 : TokenFileIdBytes(tokenizer->vocab_size());
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.seconds = Now() - begin;
   report.core_seconds = CoreSeconds() - core_seconds;
   return report;
 }

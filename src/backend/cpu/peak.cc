@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "backend/backend.h"
 #include "backend/cpu/cpu_features.h"
 #include "backend/cpu/parallel.h"
+#include "core/clock.h"
 #include "core/random.h"
 
 namespace longspan {
@@ -35,10 +35,6 @@ void RunScalar(int64_t iterations, const uint32_t* operands) {
       __asm__ volatile("" : "+x"(sum[i]));
     }
   }
-}
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 constexpr double kBurstSeconds = 2e-4, kMeasureSeconds = 4e-3;
@@ -68,9 +64,9 @@ int64_t Calibrate(const PeakUnit& unit, const OperandTable& operands) {
   for (int64_t iterations = 1000;; iterations *= 2) {
     double fastest = kBurstSeconds;  // of a few, as any of them may have been interrupted
     for (int i = 0; i < 3; ++i) {
-      const double start = Seconds();
+      const double start = Now();
       unit.run(iterations, operands.words);
-      fastest = std::min(fastest, Seconds() - start);
+      fastest = std::min(fastest, Now() - start);
     }
     if (fastest >= kBurstSeconds / 2) return iterations;
   }
@@ -88,12 +84,12 @@ double Measure(const PeakUnit& unit, int num_threads, PeakOperands kind) {
   const auto measure = [&](int thread, int num_granted) {
     num_ready.fetch_add(1);
     while (num_ready.load() < num_granted) std::this_thread::yield();
-    double best = 0, now = Seconds();
+    double best = 0, now = Now();
     const double end = now + kMeasureSeconds;
     for (int burst = 0; now < end || burst < kMinBursts; ++burst) {
       const double start = now;
       unit.run(iterations, operands.words);
-      now = Seconds();
+      now = Now();
       best = std::max(best, flops / (now - start));
     }
     rates[static_cast<size_t>(thread)] = best;
@@ -127,9 +123,9 @@ bool IsFaster(const PeakUnit& a, const PeakUnit& b) {
   double rates[2] = {0, 0};
   for (int burst = 0; burst < 20; ++burst) {
     for (const PeakUnit* unit : {&a, &b}) {
-      const double start = Seconds();
+      const double start = Now();
       unit->run(kIterations, operands[unit == &a ? 0 : 1].words);
-      const double rate = static_cast<double>(unit->flops_per_iteration * kIterations) / (Seconds() - start);
+      const double rate = static_cast<double>(unit->flops_per_iteration * kIterations) / (Now() - start);
       double& best = rates[unit == &a ? 0 : 1];
       best = std::max(best, rate);
     }
