@@ -159,8 +159,19 @@ std::vector<std::vector<Piece>> SequenceReader::Pack(const std::vector<Piece>& p
   return sequences;
 }
 
+Documents SequenceReader::DocumentsOf(std::span<const Piece> pieces) {
+  Documents documents;
+  int64_t row = 0;
+  for (const auto& [document, begin, end] : pieces) {
+    documents.push_back({row, row + end - begin});
+    row += end - begin;
+  }
+  return documents;
+}
+
 Batch SequenceReader::Read(std::span<const Piece> pieces) const {
   Batch batch;
+  batch.documents = DocumentsOf(pieces);
   batch.tokens.assign(static_cast<size_t>(length_), 0);
   batch.targets.assign(static_cast<size_t>(length_), kIgnoreTarget);
   for (const auto& [document, begin, end] : pieces) {
@@ -169,7 +180,6 @@ Batch SequenceReader::Read(std::span<const Piece> pieces) const {
     // Shifted by one; the row of the document's last token is left without a target.
     const int64_t labels = std::min(rows, corpus_.num_tokens(document) - begin - 1);
     corpus_.ReadLabels(document, begin + 1, Part(batch.targets, row, labels));
-    batch.documents.push_back({row, row + rows});
     batch.num_tokens += rows;
   }
   batch.num_targets = length_ - std::count(batch.targets.begin(), batch.targets.end(), kIgnoreTarget);

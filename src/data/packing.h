@@ -67,6 +67,7 @@ class SequenceReader {
   // are the corpus'.
   std::vector<Piece> NextPieces();
   Batch Read(std::span<const Piece> pieces) const;
+  static Documents DocumentsOf(std::span<const Piece> pieces);  // that Read's batch will have
 
   const ReaderPosition& position() const { return position_; }
   void Seek(const ReaderPosition& position);  // throws Error if the corpus has no such place

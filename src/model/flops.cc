@@ -13,15 +13,17 @@ StepFlops& StepFlops::operator+=(const StepFlops& other) {
   return *this;
 }
 
-StepFlops CountFlops(const ModelConfig& config, const MaskSpec& mask, const Batch& batch) {
+StepFlops CountFlops(const ModelConfig& config, const MaskSpec& mask, int64_t num_rows,
+                     const Documents& documents) {
   const double parameters = static_cast<double>(config.num_matrix_parameters());
-  const double rows = static_cast<double>(batch.tokens.size()),
-               tokens = static_cast<double>(batch.num_tokens);
+  const double rows = static_cast<double>(num_rows);
+  double tokens = 0;
+  for (const Range& document : documents) tokens += static_cast<double>(document.size());
   double pairs = 0;  // over all layers
   for (size_t kind = 0; kind < config.layer_kinds.size(); ++kind) {
     const double layers = static_cast<double>(
         std::count(config.layer_kind_of.begin(), config.layer_kind_of.end(), static_cast<int>(kind)));
-    const Mask kind_mask = MakeMask(MaskOf(config.layer_kinds[kind], mask), batch.documents, batch.branches);
+    const Mask kind_mask = MakeMask(MaskOf(config.layer_kinds[kind], mask), documents);
     pairs += layers * static_cast<double>(kind_mask.CountPairs());
   }
   // One product of queries and keys, or weights and values, per pair.

@@ -1,7 +1,8 @@
 // How many floating-point operations a training step is worth, by three counts.
 #pragma once
 
-#include "data/packing.h"
+#include <cstdint>
+
 #include "mask/mask.h"
 #include "model/config.h"
 
@@ -21,7 +22,8 @@ struct StepFlops {
   StepFlops& operator+=(const StepFlops& other);
 };
 
-// Of one sequence.
-StepFlops CountFlops(const ModelConfig& config, const MaskSpec& mask, const Batch& batch);
+// Of one sequence: its rows, padding included, and its documents.
+StepFlops CountFlops(const ModelConfig& config, const MaskSpec& mask, int64_t num_rows,
+                     const Documents& documents);
 
 }  // namespace longspan

@@ -116,19 +116,21 @@ StepBatches Trainer::ReadBatches() {
   std::vector<std::pair<double, MixtureReader::Plan>> plans;  // with their attention's FLOPs
   for (int64_t i = 0; i < config_.global_batch_size; ++i) {
     MixtureReader::Plan plan = reader_.NextPlan();
-    const Batch batch = reader_.Read(plan);
-    const StepFlops flops = CountFlops(job_.model, job_.mask, batch);
-    batches.num_tokens += batch.num_tokens;
-    batches.num_targets += batch.num_targets;
+    const StepFlops flops = CountFlops(job_.model, job_.mask, config_.max_target_length,
+                                       SequenceReader::DocumentsOf(plan.pieces));
     batches.flops += flops;
     plans.emplace_back(flops.attention_hardware, std::move(plan));
   }
   // Groups wait for each other after each micro-step, so those of a micro-step get sequences of about equal
   // cost.
   std::ranges::stable_sort(plans, std::greater<>(), [](const auto& plan) { return plan.first; });
-  for (auto i = static_cast<size_t>(replica_.mesh().at.data); i < plans.size();
-       i += static_cast<size_t>(job_.mesh.data))
-    batches.mine.push_back(reader_.Read(plans[i].second));
+  for (size_t i = 0; i < plans.size(); ++i) {
+    Batch batch = reader_.Read(plans[i].second);
+    batches.num_tokens += batch.num_tokens;
+    batches.num_targets += batch.num_targets;
+    if (static_cast<int>(i % static_cast<size_t>(job_.mesh.data)) == replica_.mesh().at.data)
+      batches.mine.push_back(std::move(batch));
+  }
   Require(batches.num_targets > 0,
           "step {} has no target: none of its {} tokens is followed by one that counts; give longer "
           "documents, or "

@@ -408,7 +408,8 @@ TEST(Flops, CountsAreExact) {
   const double parameters = static_cast<double>(config.num_matrix_parameters());
   const auto useful_pairs = [&](const MaskSpec& mask, std::initializer_list<Range> documents) {
     const Batch batch = MakeBatch(4096, documents, config.vocab_size);
-    const StepFlops flops = CountFlops(config, mask, batch);
+    const StepFlops flops =
+        CountFlops(config, mask, static_cast<int64_t>(batch.tokens.size()), batch.documents);
     EXPECT_EQ(flops.maxtext, 6 * parameters * 4096 + 12 * 2 * 48 * (4096.0 * 4096 / 2));
     const double pairs =
         (flops.useful - 6 * parameters * static_cast<double>(batch.num_tokens)) / (12 * 2 * 48);
@@ -428,7 +429,7 @@ TEST(Flops, LayersWithWindowsCountTheirs) {
   config.layer_kinds = {{.name = "sliding_attention", .sliding_window = 1024, .rope = {}}, LayerKind()};
   config.layer_kind_of = {0, 1, 0};
   const Batch batch = MakeBatch(4096, {{0, 4096}}, config.vocab_size);
-  const StepFlops flops = CountFlops(config, {}, batch);
+  const StepFlops flops = CountFlops(config, {}, static_cast<int64_t>(batch.tokens.size()), batch.documents);
   const double pairs = 2 * 3670528.0 + 8390656;
   EXPECT_EQ(flops.attention_hardware, 14 * 48 * pairs);
   EXPECT_EQ(flops.useful, 6 * static_cast<double>(config.num_matrix_parameters()) * 4096 + 12 * 48 * pairs);
