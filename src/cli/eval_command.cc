@@ -46,8 +46,7 @@ KeyList EvalKeys(EvalConfig& config) {
   const KeyList train = TrainKeys(config.run);
   KeyList keys;
   keys.Group("Model and data");
-  keys.Add("model_path", &config.run.model_path, "A Hugging Face directory, such as a checkpoint.").required =
-      true;
+  AddTrainedModelKey(keys, config.run);
   keys.Add("data_path", &config.data_path,
            "Text whose loss is measured, in any of the forms that training reads; of task=loss.");
   keys.AddFrom(train, kModelKeys);

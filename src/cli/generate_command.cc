@@ -23,8 +23,7 @@ KeyList GenerateKeys(GenerateConfig& config) {
   const KeyList train = TrainKeys(config.run);
   KeyList keys;
   keys.Group("Model and data");
-  keys.Add("model_path", &config.run.model_path, "A Hugging Face directory, such as a checkpoint.").required =
-      true;
+  AddTrainedModelKey(keys, config.run);
   keys.AddFrom(train, kModelKeys);
   keys.Add("prompt", &config.prompt, "The text to go on from.");
   keys.Add("prompt_path", &config.prompt_path, "A file that holds it, instead.");

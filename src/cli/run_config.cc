@@ -29,10 +29,10 @@ KeyList TrainKeys(TrainConfig& config) {
   KeyList keys;
 
   keys.Group("Model and data");
-  Key& model = keys.Add(
-      "model_path", &config.model_path,
-      "A built-in model's name, which starts from scratch, or a Hugging Face directory, a checkpoint or a run, "
-      "which continues from its weights.");
+  Key& model = keys.Add("model_path", &config.model_path,
+                        "A built-in model's name, which starts from scratch, or a Hugging Face directory, a "
+                        "checkpoint or a run, "
+                        "which continues from its weights.");
   model.required = true;
   model.required_hint = fmt::format(" (built-in models: {})", fmt::join(BuiltinModelNames(), ", "));
   keys.Add("data_path", &config.data_path,
@@ -179,6 +179,11 @@ KeyList TrainKeys(TrainConfig& config) {
            "Peak of the machine in TFLOP/s, all ranks together, for MFU and HFU; 0: measured at the start.",
            Or(0, Between(1e-6, 1e12)));
   return keys;
+}
+
+void AddTrainedModelKey(KeyList& keys, TrainConfig& config) {
+  keys.Add("model_path", &config.model_path, "A Hugging Face directory, such as a checkpoint.").required =
+      true;
 }
 
 TrainConfig LoadTrainConfig(std::span<const std::string> arguments) {

@@ -11,6 +11,8 @@ namespace longspan {
 
 // In the order in which they are shown and written.
 KeyList TrainKeys(TrainConfig& config);
+// model_path where a model is run rather than trained: it must have weights.
+void AddTrainedModelKey(KeyList& keys, TrainConfig& config);
 
 // The configuration of `longspan train [RECIPE.yml] [key=value …]`; throws as LoadKeys does.
 TrainConfig LoadTrainConfig(std::span<const std::string> arguments);

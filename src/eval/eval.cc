@@ -46,13 +46,8 @@ void Publish(const EvalConfig& config, const std::string& table, const std::stri
   Answer(config.format == "json" ? json : table);
 }
 
-Job OpenTrainedModel(const EvalConfig& config) {
-  Job job = OpenModel(config.run);
-  Require(ExitCode::kUsage, !job.model_directory.empty(),
-          "model_path {} is a built-in model, which has no weights; give a Hugging Face directory or a "
-          "checkpoint",
-          config.run.model_path);
-  job.forward_only = true;
+Job OpenEvaluated(const EvalConfig& config) {
+  Job job = OpenTrainedModel(config.run);
   if (job.config.max_target_length == 0) job.config.max_target_length = job.model.max_position_embeddings;
   return job;
 }
@@ -63,7 +58,7 @@ void EvaluateText(const EvalConfig& config) {
   RequireUnset(config, "task_depths", config.task_depths);
   Require(ExitCode::kUsage, !config.data_path.empty(),
           "data_path is not set; give a text file, a JSONL file or a folder");
-  Job opened = OpenTrainedModel(config);
+  Job opened = OpenEvaluated(config);
   opened.config.data_path = {{"", config.data_path}};
   const Job job = PrepareJob(std::move(opened));
   RequireMemory(job, RunDry(job, 0).memory);
@@ -105,7 +100,7 @@ void EvaluateTask(const EvalConfig& config) {
     RequireUnset(config, "task_path", config.task_path);
   const std::unique_ptr<Task> task = row.make(config.task_path);
 
-  Job job = OpenTrainedModel(config);
+  Job job = OpenEvaluated(config);
   const std::vector<Case> cases =
       MakeCases(*task, *job.tokenizer, SpecOf(config, *task, job.config.max_target_length));
   int64_t longest = 0, rows = 0;

@@ -69,16 +69,11 @@ std::vector<int32_t> EosTokens(const std::string& model_directory, int64_t vocab
 }
 
 void Generate(const GenerateConfig& config) {
-  Job job = OpenModel(config.run);
-  Require(ExitCode::kUsage, !job.model_directory.empty(),
-          "model_path {} is a built-in model, which has no weights; give a Hugging Face directory or a "
-          "checkpoint",
-          config.run.model_path);
+  Job job = OpenTrainedModel(config.run);
   const std::vector<int32_t> prompt = EncodePrompt(config, *job.tokenizer);
   const std::vector<int32_t> stops = EosTokens(job.model_directory, job.model.vocab_size);
   job.config.max_target_length = static_cast<int64_t>(prompt.size()) + config.max_new_tokens;
   job.config.context_parallel_layout = Name(LayoutKind::kContiguous);
-  job.forward_only = true;
   job = PrepareJobWithoutText(std::move(job));
   Require(ExitCode::kUsage, job.mask.kind != MaskKind::kFull && job.mask.kind != MaskKind::kPrefix,
           "attention_mask={} lets a row see what comes behind it, so no text can go on under it",

@@ -316,6 +316,16 @@ Job OpenModel(const TrainConfig& config) {
   return job;
 }
 
+Job OpenTrainedModel(const TrainConfig& config) {
+  Job job = OpenModel(config);
+  Require(ExitCode::kUsage, !job.model_directory.empty(),
+          "model_path {} is a built-in model, which has no weights; give a Hugging Face directory or a "
+          "checkpoint",
+          config.model_path);
+  job.forward_only = true;
+  return job;
+}
+
 Job PrepareJob(Job opened) {
   LoadText(opened);
   Resolve(opened);

@@ -47,6 +47,8 @@ Job PrepareJob(const TrainConfig& config);
 // The first half of it, model and tokenizer; and the other, which opens the text and resolves what is left
 // open.
 Job OpenModel(const TrainConfig& config);
+// The same of a model to run forward only, which must have weights: a built-in one is refused.
+Job OpenTrainedModel(const TrainConfig& config);
 Job PrepareJob(Job opened);
 // The other half where sequences of max_target_length rows come from elsewhere, in a layout that is given.
 Job PrepareJobWithoutText(Job opened);
