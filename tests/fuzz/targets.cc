@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,7 +12,11 @@
 #include "cli/keys.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/target.h"
 #include "data/jsonl.h"
+#include "data/token_file.h"
+#include "data/token_file_format.h"
+#include "data/tokenizer.h"
 #include "data/tokenizer_json.h"
 #include "model/config.h"
 #include "support/files.h"
@@ -156,6 +162,64 @@ void JsonLine(std::string_view input) {
   CHECK(!document.labels || document.labels->size() == document.ids.size());
 }
 
+// The input with the checksums that its bytes should have, as nothing behind a wrong one would ever be
+// reached.
+std::string WithChecks(std::string_view input) {
+  using namespace token_file;
+  std::string file(input);
+  if (file.size() < sizeof(Start) + sizeof(Footer)) return file;
+  const size_t end = file.size() - sizeof(Footer);
+  const auto check = [&](uint64_t from, uint64_t to) {
+    return Crc32(0, std::as_bytes(std::span(file)).subspan(from, to - from));
+  };
+  Footer footer;
+  std::memcpy(&footer, file.data() + end, sizeof(footer));
+  const uint64_t ids_bytes = Padded(footer.num_tokens * footer.id_bytes);
+  const uint64_t mask_bytes = footer.has_mask != 0 ? Padded((footer.num_tokens + 7) / 8) : 0;
+  if (ids_bytes <= end && mask_bytes <= end && sizeof(Start) + ids_bytes + mask_bytes <= end) {
+    const uint64_t index = sizeof(Start) + ids_bytes + mask_bytes;
+    uint64_t place = index;
+    for (uint64_t block = sizeof(Start); block < index && place + sizeof(uint32_t) <= end;
+         block += kBlockBytes) {
+      const uint32_t of_block = check(block, std::min(index, block + kBlockBytes));
+      std::memcpy(file.data() + place, &of_block, sizeof(of_block));
+      place += sizeof(of_block);
+    }
+    footer.index_check = check(index, end);
+  }
+  footer.footer_check = FooterCheck(footer);
+  std::memcpy(file.data() + end, &footer, sizeof(footer));
+  return file;
+}
+
+// Every document of a token file.
+void ReadTokenFile(std::string_view input) {
+  constexpr int64_t kVocabulary = 100000;
+  const std::unique_ptr<Corpus> corpus = OpenTokenFile(FileOf(input), *MakeByteTokenizer(), kVocabulary);
+  int64_t num_tokens = 0;
+  for (int64_t document = 0; document < corpus->num_documents(); ++document) {
+    CHECK(corpus->num_tokens(document) > 0 && !corpus->DocumentName(document).empty());
+    num_tokens += corpus->num_tokens(document);
+    CHECK(num_tokens <= static_cast<int64_t>(input.size()));
+    std::vector<int32_t> ids(static_cast<size_t>(corpus->num_tokens(document))), labels(ids.size());
+    corpus->ReadTokens(document, 0, ids);
+    corpus->ReadLabels(document, 0, labels);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      CHECK(ids[i] >= 0 && ids[i] < kVocabulary);
+      CHECK(labels[i] == ids[i] || labels[i] == kIgnoreTarget);
+    }
+  }
+  CHECK(num_tokens == corpus->total_tokens());
+}
+
+void TokenFile(std::string_view input) {
+  try {
+    ReadTokenFile(WithChecks(input));
+  } catch (const Error&) {  // for another reason than a checksum
+  }
+  ReadTokenFile(input);
+}
+
 template <void (*read)(std::string_view)>
 bool Accepts(std::string_view input) {
   try {
@@ -174,6 +238,7 @@ constexpr Target kTargets[] = {
     {"config", Accepts<Config>},
     {"recipe", Accepts<Recipe>},
     {"jsonl", Accepts<JsonLine>},
+    {"token_file", Accepts<TokenFile>},
 };
 
 }  // namespace
