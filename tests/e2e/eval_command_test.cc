@@ -5,10 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
+#include "data/tokenizer.h"
 #include "support/expect_error.h"
 #include "support/program.h"
 #include "support/runs.h"
 #include "support/tiny.h"
+#include "support/tiny_tokenizer.h"
 
 namespace longspan {
 namespace {
@@ -79,6 +81,50 @@ TEST_F(EvalCommandTest, LossIsThatOfTraining) {
                              directory_ / "model", Book(), directory_ / "runs"));
   ASSERT_EQ(train.exit_code, 0) << train.output;
   EXPECT_NEAR(first["loss"].get<double>(), ReadMetrics(run)[0]["loss"].get<double>(), 1e-6);
+}
+
+// A token file is evaluated as the documents that it was made of, and what its mask leaves out is no target.
+TEST_F(EvalCommandTest, TokenFiles) {
+  const std::string tokenizer = WriteText(directory_ / "tokenizer.json", kTinyTokenizer);
+  std::string lines;
+  int64_t num_targets = 0;
+  for (int i = 0; i < 20; ++i) {
+    std::string text;
+    std::vector<int> ids, mask;
+    for (int k = 0; k < 10 + i; ++k) {
+      text += static_cast<char>('a' + (i + k * k) % 8);
+      ids.push_back((i * k + k) % 12);
+      mask.push_back(k >= i);
+      num_targets += i % 2 == 1 && k > 0 && k >= i;
+    }
+    lines += (i % 2 == 0 ? nlohmann::json{{"text", text}}
+                         : nlohmann::json{{"input_ids", ids}, {"loss_mask", mask}})
+                 .dump() +
+             "\n";
+    if (i % 2 == 0) num_targets += static_cast<int64_t>(OpenTokenizer(tokenizer)->Encode(text).size());
+  }
+  WriteText(directory_ / "d.jsonl", lines);
+  const ProgramResult written = RunProgram(fmt::format(
+      "tokenize data_path={0}/d.jsonl tokenizer_path={1} output={0}/d.tokens", directory_.path(), tokenizer));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  const std::string rest = " max_target_length=64 tokenizer_path=" + tokenizer;
+  const std::string file = "data_path=" + directory_ / "d.tokens" + rest;
+  const nlohmann::json made_of = Json("data_path=" + directory_ / "d.jsonl" + rest), made = Json(file);
+  EXPECT_EQ(made["targets"], num_targets);  // each text's first token is a target, behind the BOS
+  for (const char* key : {"tokens", "targets", "loss", "buckets"}) EXPECT_EQ(made[key], made_of[key]) << key;
+  const nlohmann::json ring = Json(file + " ranks=2");
+  EXPECT_EQ(ring["targets"], made["targets"]);
+  EXPECT_NEAR(ring["loss"].get<double>(), made["loss"].get<double>(), 1e-5);
+
+  std::string damaged = ReadTextFile(directory_ / "d.tokens");
+  damaged[40] = static_cast<char>(damaged[40] ^ 1);
+  WriteText(directory_ / "damaged.tokens", damaged);
+  ExpectFailure("data_path=" + directory_ / "damaged.tokens" + rest, 3,
+                {"damaged.tokens is no whole token file", "bytes at 32 are damaged"});
+  std::string other = kTinyTokenizer;
+  other.replace(other.find("\u00e9"), 2, "\u00e8");
+  WriteText(tokenizer, other);
+  ExpectFailure(file, 3, {"d.tokens was made with another tokenizer than the model's"});
 }
 
 TEST_F(EvalCommandTest, TableAndPage) {

@@ -456,7 +456,7 @@ TEST_F(SafetensorsTest, DirectoriesThatAreNotWhole) {
 }
 
 TEST(SafetensorsData, ARealTrainedModel) {
-  const std::string directory = LONGSPAN_SOURCE_DIR "/../shared/data/tinystories-656k";
+  const std::string directory = LONGSPAN_SHARED_DATA "/tinystories-656k";
   if (!fs::exists(directory)) GTEST_SKIP() << directory << " is not there";
   const SafetensorsDirectory files(directory, "model");
   EXPECT_EQ(files.Names().size(), 20u);
