@@ -8,6 +8,7 @@
 #include "cli/run_config.h"
 #include "core/check.h"
 #include "model/config.h"
+#include "model/remat_policy.h"
 #include "parallel/strategy.h"
 
 namespace longspan {
@@ -39,11 +40,11 @@ std::string DefaultText(const Key& key) {
   return key.default_text.empty() ? "empty" : key.default_text;
 }
 
-// What a strategy is good for; the names alone say little.
-std::string StrategyLines(std::string_view format_of_line) {
+// What a strategy is good for, or a policy keeps; the names alone say little.
+template <class Row>
+std::string SummaryLines(std::span<const Row> table, std::string_view format_of_line) {
   std::string lines;
-  for (const StrategyRow& row : StrategyTable())
-    lines += fmt::format(fmt::runtime(format_of_line), row.name, row.summary);
+  for (const Row& row : table) lines += fmt::format(fmt::runtime(format_of_line), row.name, row.summary);
   return lines;
 }
 
@@ -100,7 +101,9 @@ std::string TrainHelp() {
                      "base_output_directory/run_name. RECIPE.yml is one flat YAML map of the keys below; "
                      "key=value goes before the recipe.",
                      TrainKeys(defaults)) +
-         fmt::format("\nStrategies:\n{}", StrategyLines("  {:<12}{}\n")) +
+         fmt::format("\nStrategies:\n{}", SummaryLines(StrategyTable(), "  {:<12}{}\n")) +
+         fmt::format("\nPolicies (remat_policy), and what a layer keeps by them:\n{}",
+                     SummaryLines(RematPolicyTable(), "  {:<28}{}\n")) +
          fmt::format("\nBuilt-in models: {}.\n", fmt::join(BuiltinModelNames(), ", ")) +
          "\n`longspan train --help=markdown` prints the keys as docs/reference/keys.md.\n";
 }
@@ -123,7 +126,9 @@ std::string KeyReference() {
         key.required || key.default_text.empty() ? DefaultText(key) : fmt::format("`{}`", DefaultText(key));
     text += fmt::format("| `{}` | {} | {} | {} |\n", key.name, Wanted(key), value, key.meaning);
   }
-  text += fmt::format("\n## Strategies\n\n{}", StrategyLines("- `{}`: {}\n"));
+  text += fmt::format("\n## Strategies\n\n{}", SummaryLines(StrategyTable(), "- `{}`: {}\n"));
+  text += fmt::format("\n## Policies\n\nBy `remat_policy`, a layer keeps for its backward pass\n\n{}",
+                      SummaryLines(RematPolicyTable(), "- `{}`: {}\n"));
   text += fmt::format("\n## Built-in models\n\n`{}`\n", fmt::join(BuiltinModelNames(), "`, `"));
   return text;
 }

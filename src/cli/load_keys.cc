@@ -42,6 +42,7 @@ std::optional<bool> ParseBool(std::string_view text) {
 }
 
 void CheckText(const Key& key, const std::string& text, const std::string& where) {
+  if (text.empty() && key.default_text.empty()) return;  // unset
   const std::string got = fmt::format("'{}'", Shown(text));
   if (!key.choices.empty() && std::ranges::find(key.choices, text) == key.choices.end()) {
     const std::string_view nearest = NearestName(text, key.choices);

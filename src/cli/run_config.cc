@@ -6,6 +6,7 @@
 #include "data/packing.h"
 #include "mask/mask.h"
 #include "model/config.h"
+#include "model/remat_policy.h"
 #include "parallel/strategy.h"
 
 namespace longspan {
@@ -153,6 +154,46 @@ KeyList TrainKeys(TrainConfig& config) {
       {}, {"auto", "contiguous", "zigzag", "striped"});
   keys.Add("stripe_length", &config.stripe_length, "Consecutive tokens of a stripe of the striped layout.",
            Between(1, kMostTokens));
+
+  keys.Group("Memory");
+  std::vector<std::string_view> policies = NamesOf(RematPolicyTable());
+  policies.push_back("custom");
+  keys.Add(
+      "remat_policy", &config.remat_policy,
+      "What a layer keeps for the backward pass, which computes the rest again, to the same bits: a named "
+      "policy, or custom, by the nine keys that follow.",
+      {}, std::move(policies));
+  const auto add_placement = [&](std::string_view name, std::string* field, std::string_view meaning) {
+    keys.Add(name, field, meaning, {}, {PlacementNames().begin(), PlacementNames().end()});
+  };
+  add_placement(
+      "decoder_layer_input", &config.decoder_layer_input,
+      "Of remat_policy=custom: the input of a layer, which stays on the device or is offloaded; empty: "
+      "device.");
+  add_placement(
+      "query_proj", &config.query_proj,
+      "Of custom: the queries, after their norm and rotary embedding; empty: remat, computed again.");
+  add_placement("key_proj", &config.key_proj, "Of custom: the keys, likewise; empty: remat.");
+  add_placement("value_proj", &config.value_proj, "Of custom: the values; empty: remat.");
+  add_placement(
+      "context", &config.context,
+      "Of custom: what attention gives, and its log-sum-exp; empty: remat, attention is computed twice.");
+  add_placement(
+      "out_proj", &config.out_proj,
+      "Of custom: the output of the projection behind attention, before it is added; empty: remat.");
+  add_placement("mlpwi_0", &config.mlpwi_0,
+                "Of custom: the feed-forward layer's gate, before its activation; empty: remat.");
+  add_placement("mlpwi_1", &config.mlpwi_1,
+                "Of custom: what is gated there, the output of the up projection; empty: remat.");
+  add_placement(
+      "mlpwo", &config.mlpwo,
+      "Of custom: the output of the down projection. Only models that norm it (Gemma) need it again; "
+      "others never keep it. Empty: remat.");
+  keys.Add(
+      "tokens_per_pass", &config.tokens_per_pass,
+      "A longer sequence is walked in passes of at most so many tokens, each of the whole documents that "
+      "fit, and takes the memory of one pass; no document may be longer. 0: all at once.",
+      Between(0, kMostTokens));
 
   keys.Group("Attention and numbers");
   keys.Add("attention_mask", &config.attention_mask, "Which keys of its document a row sees.", {},

@@ -1,7 +1,5 @@
 #include "model/activations.h"
 
-#include "core/check.h"
-
 namespace longspan {
 
 std::span<const ActivationRow> ActivationTable() {
@@ -13,6 +11,10 @@ std::span<const ActivationRow> ActivationTable() {
       {kValueProj, "value_proj", {kDecoderLayerInput}},
       {kContext, "context", {kQueryProj, kKeyProj, kValueProj}},
       {kContextLse, "context_lse", {kQueryProj, kKeyProj, kValueProj}},
+      {kOutProj, "out_proj", {kContext}},
+      {kMlpwi0, "mlpwi_0", {kDecoderLayerInput, kOutProj}},
+      {kMlpwi1, "mlpwi_1", {kDecoderLayerInput, kOutProj}},
+      {kMlpwo, "mlpwo", {kMlpwi0, kMlpwi1}},
   };
   return table;
 }
@@ -23,6 +25,8 @@ Tensor ActivationShape(const ModelConfig& config, Activation id, int64_t rows, D
   const int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
   switch (id) {
     case Activation::kDecoderLayerInput:
+    case Activation::kOutProj:
+    case Activation::kMlpwo:
       return Tensor(nullptr, dtype, {rows, config.hidden_size});
     case Activation::kQueryProj:
     case Activation::kContext:
@@ -32,29 +36,38 @@ Tensor ActivationShape(const ModelConfig& config, Activation id, int64_t rows, D
       return Tensor(nullptr, dtype, {rows, kv_heads, config.head_dim});
     case Activation::kContextLse:
       return Tensor(nullptr, DType::kFloat32, {rows, heads});
+    case Activation::kMlpwi0:
+    case Activation::kMlpwi1:
+      return Tensor(nullptr, dtype, {rows, config.intermediate_size});
   }
   CHECK(false);
   return {};
 }
 
+bool IsRead(const ModelConfig& config, Activation id) {
+  return id != Activation::kMlpwo || config.sandwich_norms;
+}
+
 namespace {
 
-int64_t BytesOf(const ModelConfig& config, int64_t rows, DType dtype, const std::set<Activation>& kept) {
+int64_t BytesOf(const ModelConfig& config, int64_t rows, DType dtype, const ActivationPolicy& policy) {
   int64_t bytes = 0;
-  for (const Activation id : kept)
-    bytes += config.num_hidden_layers *
-             Arena::AllocationBytes(ActivationShape(config, id, rows, dtype).num_bytes());
+  for (const ActivationRow& row : ActivationTable())
+    if (policy.Keeps(row.id))
+      bytes += config.num_hidden_layers *
+               Arena::AllocationBytes(ActivationShape(config, row.id, rows, dtype).num_bytes());
   return bytes;
 }
 
 }  // namespace
 
 ResidentActivationStore::ResidentActivationStore(const ModelConfig& config, int64_t rows, DType dtype,
-                                                 const std::set<Activation>& kept, bool measure)
-    : arena_(measure ? Arena::Mode::kMeasure : Arena::Mode::kReal, BytesOf(config, rows, dtype, kept)) {
+                                                 const ActivationPolicy& policy, bool measure)
+    : arena_(measure ? Arena::Mode::kMeasure : Arena::Mode::kReal, BytesOf(config, rows, dtype, policy)) {
   for (const ActivationRow& row : ActivationTable()) {
-    CHECK(kept.empty() || !row.recomputed_from.empty() || kept.contains(row.id));
-    if (!kept.contains(row.id)) continue;
+    CHECK(policy == ActivationPolicy() || !row.recomputed_from.empty() || policy.Keeps(row.id));
+    CHECK(policy.Of(row.id) != Placement::kOffload);
+    if (!policy.Keeps(row.id)) continue;
     const Tensor shape = ActivationShape(config, row.id, rows, dtype);
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
       slots_[Index(row.id)].push_back(arena_.Allocate(row.name, shape.dtype(), shape.shape()));

@@ -26,9 +26,11 @@ constexpr Projection kProjections[] = {
     {Activation::kKeyProj, kKeyProj, kKeyBias, kKeyNorm, true},
     {Activation::kValueProj, kValueProj, kValueBias},
 };
-// What Project and Attend write.
+// What Project and Attend write, and what follows.
 constexpr Activation kAttention[] = {Activation::kQueryProj, Activation::kKeyProj, Activation::kValueProj,
                                      Activation::kContext, Activation::kContextLse};
+constexpr Activation kFeedForward[] = {Activation::kOutProj, Activation::kMlpwi0, Activation::kMlpwi1,
+                                       Activation::kMlpwo};
 
 }  // namespace
 
@@ -61,6 +63,13 @@ Tensor Block::AllocateActivation(Activation id, int64_t rows) {
   return backend_.arena().Allocate(RowOf(id).name, shape.dtype(), shape.shape());
 }
 
+Block::Activations Block::RowsOf(const Activations& a, int64_t begin, int64_t end) {
+  Activations rows;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!a[i].IsNull()) rows[i] = a[i].Rows(begin, end);
+  return rows;
+}
+
 template <class F>
 void Block::ForEachChunk(int64_t rows, F f) {
   for (int64_t begin = 0; begin < rows; begin += options_.mlp_chunk_rows) {
@@ -75,25 +84,34 @@ void Block::Forward(int layer, std::span<const Weight> weights, const Sequence& 
   const int64_t rows = x.dim(0);
   Arena::Scope scope(backend_.arena());
 
+  const auto kept = [&](Activation id) { return keep && activations_.Kept(id); };
+  const auto written = [&](std::span<const Activation> ids) {
+    for (const Activation id : ids)
+      if (kept(id)) activations_.Keep(layer, id);
+  };
   Activations a;
   for (const Activation id : kAttention)
-    a[Index(id)] =
-        keep && activations_.Kept(id) ? activations_.Slot(layer, id) : AllocateActivation(id, rows);
+    a[Index(id)] = kept(id) ? activations_.Slot(layer, id) : AllocateActivation(id, rows);
+  for (const Activation id : kFeedForward)
+    if (kept(id)) a[Index(id)] = activations_.Slot(layer, id);
   const Layer at = LayerOf(layer, sequence);
   Project(at, w, x, a);
   Attend(at, a);
-  if (keep)
-    for (const Activation id : kAttention)
-      if (activations_.Kept(id)) activations_.Keep(layer, id);
+  written(kAttention);
 
-  const Tensor context = a[Index(Activation::kContext)];
   ForEachChunk(rows, [&](int64_t begin, int64_t end) {
-    const FeedForward f = FeedForwardIn(w, x.Rows(begin, end), Matrix(context, begin, end));
-    const Tensor out = y.Rows(begin, end);
+    const Activations chunk = RowsOf(a, begin, end);
+    const FeedForward f = FeedForwardIn(w, x.Rows(begin, end), chunk, /*recall=*/false);
+    const Tensor sum = y.Rows(begin, end), slot = chunk[Index(Activation::kMlpwo)];
+    const Tensor out = slot.IsNull() ? sum : slot;
     Linear(backend_, f.act, w[kDownProj], out, w[kDownBias].values);
-    if (config_.sandwich_norms) backend_.RmsNorm(out, NormOf(w, kFeedForwardOutNorm), out);
-    backend_.Add(f.h, out);
+    if (config_.sandwich_norms)
+      backend_.RmsNorm(out, NormOf(w, kFeedForwardOutNorm), sum);
+    else if (!slot.IsNull())
+      backend_.Copy(out, sum);
+    backend_.Add(f.h, sum);
   });
+  written(kFeedForward);
 }
 
 void Block::Backward(int layer, std::span<const Weight> weights, std::span<const Tensor> gradients,
@@ -113,7 +131,7 @@ void Block::Backward(int layer, std::span<const Weight> weights, std::span<const
 
   const Tensor dcontext = arena.Allocate("context_gradient", context.dtype(), context.shape());
   ForEachChunk(rows, [&](int64_t begin, int64_t end) {
-    FeedForwardBackward(w, dw, x.Rows(begin, end), Matrix(context, begin, end), dresidual.Rows(begin, end),
+    FeedForwardBackward(w, dw, x.Rows(begin, end), RowsOf(a, begin, end), dresidual.Rows(begin, end),
                         Matrix(dcontext, begin, end));
   });
 
@@ -137,9 +155,10 @@ Block::Activations Block::Recall(int layer, const Layer& at, const Weights& w, T
     else
       a[Index(id)] = missing[Index(id)] = AllocateActivation(id, x.dim(0));
   }
+  for (const Activation id : kFeedForward)
+    if (activations_.Kept(id)) a[Index(id)] = activations_.Take(layer, id);
   Project(at, w, x, missing);
-  // Attention makes both at once. A kept one is written again with the bits that it has.
-  if (!missing[Index(kContext)].IsNull() || !missing[Index(kContextLse)].IsNull()) Attend(at, a);
+  if (!missing[Index(kContext)].IsNull()) Attend(at, a);
   return a;
 }
 
@@ -195,41 +214,52 @@ void Block::Attend(const Layer& at, const Activations& a) {
                        a[Index(kValueProj)], a[Index(kContext)], a[Index(kContextLse)]);
 }
 
-Block::FeedForward Block::FeedForwardIn(const Weights& w, Tensor x, Tensor context) {
-  const int64_t n = x.dim(0), width = config_.hidden_size, inner = config_.intermediate_size;
-  FeedForward f = {.attention_out = {},
-                   .h = Allocate("residual", n, width),
-                   .m = Allocate("feed_forward_norm", n, width),
-                   .gate = Allocate("mlpwi_0", n, inner),
-                   .up = Allocate("mlpwi_1", n, inner),
-                   .act = Allocate("mlpwo_input", n, inner)};
-  if (config_.sandwich_norms) {
-    f.attention_out = Allocate("attention_out", n, width);
-    Linear(backend_, context, w[kOutProj], f.attention_out, w[kOutBias].values);
+Block::FeedForward Block::FeedForwardIn(const Weights& w, Tensor x, const Activations& a, bool recall) {
+  using enum Activation;
+  const int64_t n = x.dim(0), width = config_.hidden_size;
+  const auto is_kept = [&](Activation id) { return !a[Index(id)].IsNull(); };
+  const auto place = [&](Activation id) { return is_kept(id) ? a[Index(id)] : AllocateActivation(id, n); };
+  const auto product = [&](Activation id, Tensor in, BlockParam weight, Tensor out, BlockParam bias) {
+    if (!recall || !is_kept(id)) Linear(backend_, in, w[weight], out, w[bias].values);
+  };
+
+  FeedForward f;
+  f.h = Allocate("residual", n, width);
+  f.attention_out = config_.sandwich_norms || is_kept(kOutProj) ? place(kOutProj) : f.h;
+  f.m = Allocate("feed_forward_norm", n, width);
+  f.gate = place(kMlpwi0);
+  f.up = place(kMlpwi1);
+  f.act = Allocate("mlpwo_input", n, config_.intermediate_size);
+
+  product(kOutProj, Matrix(a[Index(kContext)], 0, n), BlockParam::kOutProj, f.attention_out, kOutBias);
+  if (config_.sandwich_norms)
     backend_.RmsNorm(f.attention_out, NormOf(w, kAttentionOutNorm), f.h);
-  } else {
-    Linear(backend_, context, w[kOutProj], f.h, w[kOutBias].values);
-  }
+  else if (is_kept(kOutProj))
+    backend_.Copy(f.attention_out, f.h);
   backend_.AddRmsNorm(x, f.h, NormOf(w, kFeedForwardNorm), f.m);
-  Linear(backend_, f.m, w[kGateProj], f.gate, w[kGateBias].values);
-  Linear(backend_, f.m, w[kUpProj], f.up, w[kUpBias].values);
+  product(kMlpwi0, f.m, kGateProj, f.gate, kGateBias);
+  product(kMlpwi1, f.m, kUpProj, f.up, kUpBias);
   backend_.Glu(config_.gate_activation, f.gate, f.up, f.act);
   return f;
 }
 
 // dresidual (n, C): dy in, dh out. dcontext (n, H · E) is written.
-void Block::FeedForwardBackward(const Weights& w, const Gradients& dw, Tensor x, Tensor context,
+void Block::FeedForwardBackward(const Weights& w, const Gradients& dw, Tensor x, const Activations& a,
                                 Tensor dresidual, Tensor dcontext) {
   const int64_t n = x.dim(0), width = config_.hidden_size, inner = config_.intermediate_size;
-  const FeedForward f = FeedForwardIn(w, x, context);
+  const Tensor context = Matrix(a[Index(Activation::kContext)], 0, n);
+  const FeedForward f = FeedForwardIn(w, x, a, /*recall=*/true);
 
   const Tensor dact = Allocate("mlpwo_input_gradient", n, inner);
   {
     Arena::Scope scope(backend_.arena());
     Tensor dout = dresidual;
     if (config_.sandwich_norms) {
-      const Tensor out = Allocate("mlp_out", n, width);
-      Linear(backend_, f.act, w[kDownProj], out, w[kDownBias].values);
+      Tensor out = a[Index(Activation::kMlpwo)];
+      if (out.IsNull()) {
+        out = AllocateActivation(Activation::kMlpwo, n);
+        Linear(backend_, f.act, w[kDownProj], out, w[kDownBias].values);
+      }
       dout = NormBackwardInPlace(w, dw, kFeedForwardOutNorm, out, dresidual);
     }
     LinearBackwardWeight(backend_, dout, f.act, dw[kDownProj], dw[kDownBias]);

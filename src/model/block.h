@@ -50,8 +50,9 @@ class Block {
                 const Sequence& sequence, Tensor dresidual);
 
  private:
-  // What the attention of one layer reads and writes: query_proj … context_lse, by Activation.
+  // Of one layer, or of a chunk of its rows, by Activation; null: never exists for all rows at once.
   using Activations = std::array<Tensor, kNumActivations>;
+  static Activations RowsOf(const Activations& a, int64_t begin, int64_t end);
 
   // What one layer's attention goes by, for one sequence.
   struct Layer {
@@ -61,7 +62,8 @@ class Block {
   };
   Layer LayerOf(int layer, const Sequence& sequence) const;
 
-  // The inputs and outputs of attention in the backward pass: taken from the store, else computed again.
+  // In the backward pass: what attention reads and writes, from the store or computed again, and what else is
+  // in the store.
   Activations Recall(int layer, const Layer& at, const Weights& w, Tensor x);
   // Writes those of query_proj, key_proj and value_proj that aren't null, from x.
   void Project(const Layer& at, const Weights& w, Tensor x, const Activations& out);
@@ -69,15 +71,17 @@ class Block {
                        Tensor dresidual);
   void Attend(const Layer& at, const Activations& a);
 
-  // What follows attention, rows of one chunk. All of it is recomputed in the backward pass.
+  // What follows attention, rows of one chunk. What of it isn't kept is recomputed in the backward pass.
   struct FeedForward {
-    Tensor attention_out;  // (n, C), before its norm; null without sandwich norms
+    Tensor attention_out;  // (n, C): out_proj; may be h where nothing else needs it
     Tensor h, m;           // (n, C)
     Tensor gate, up, act;  // (n, F)
   };
-  FeedForward FeedForwardIn(const Weights& w, Tensor x, Tensor context);
-  void FeedForwardBackward(const Weights& w, const Gradients& dw, Tensor x, Tensor context, Tensor dresidual,
-                           Tensor dcontext);
+  // `a`: of the chunk. Those behind context are the store's or null; with `recall` they hold what they held
+  // after the forward pass, else they are written.
+  FeedForward FeedForwardIn(const Weights& w, Tensor x, const Activations& a, bool recall);
+  void FeedForwardBackward(const Weights& w, const Gradients& dw, Tensor x, const Activations& a,
+                           Tensor dresidual, Tensor dcontext);
 
   Norm NormOf(const Weights& w, BlockParam param) const;
   // Puts the gradient of x in y = Norm(x) in the place of x, which it returns.

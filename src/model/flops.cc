@@ -14,7 +14,7 @@ StepFlops& StepFlops::operator+=(const StepFlops& other) {
 }
 
 StepFlops CountFlops(const ModelConfig& config, const MaskSpec& mask, int64_t num_rows,
-                     const Documents& documents) {
+                     const Documents& documents, bool keeps_context) {
   const double parameters = static_cast<double>(config.num_matrix_parameters());
   const double rows = static_cast<double>(num_rows);
   double tokens = 0;
@@ -30,7 +30,7 @@ StepFlops CountFlops(const ModelConfig& config, const MaskSpec& mask, int64_t nu
   const double product = 2 * static_cast<double>(config.num_attention_heads * config.head_dim);
   const double every_pair = static_cast<double>(config.num_hidden_layers) * rows * rows / 2;
   return {.useful = 6 * parameters * tokens + 6 * product * pairs,
-          .attention_hardware = 7 * product * pairs,
+          .attention_hardware = (keeps_context ? 7 : 9) * product * pairs,
           .maxtext = 6 * parameters * rows + 6 * product * every_pair};
 }
 

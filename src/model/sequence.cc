@@ -80,7 +80,7 @@ SequenceLoader::SequenceLoader(const ModelConfig& config, const ModelOptions& op
                            .soft_cap = static_cast<float>(config.attention_soft_cap)};
 }
 
-Sequence SequenceLoader::Load(const Batch& batch) {
+Sequence SequenceLoader::Load(const Batch& batch, int64_t longest_document) {
   CHECK(static_cast<int64_t>(batch.tokens.size()) == layout_.length());
   const Shard shard = TakeShard(batch, layout_, context_rank_);
   for (const int32_t token : shard.tokens)
@@ -95,7 +95,7 @@ Sequence SequenceLoader::Load(const Batch& batch) {
   CopyTo(shard.tokens, tokens_.tensor());
   CopyTo(shard.targets, targets_.tensor());
   CopyTo(shard.positions, positions_.tensor());
-  int64_t longest = 0;  // positions
+  int64_t longest = longest_document;  // positions
   for (const Segment& segment : SegmentsOf(batch.documents, batch.branches))
     longest = std::max(longest, segment.PositionOf(segment.rows.end));
   for (size_t kind = 0; kind < kinds_.size(); ++kind) {

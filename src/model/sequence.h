@@ -50,9 +50,10 @@ class SequenceLoader {
   SequenceLoader(const ModelConfig& config, const ModelOptions& options, const Layout& layout,
                  int context_rank);
 
-  // The batch has layout.length() rows. Throws Error for a token or target outside of the vocabulary. Valid
-  // until the next call.
-  Sequence Load(const Batch& batch);
+  // The batch has layout.length() rows. `longest_document`: of the sequence that it is a pass of, as some
+  // rotary embeddings go by that; 0: its own. Throws Error for a token or target outside of the vocabulary.
+  // Valid until the next call.
+  Sequence Load(const Batch& batch, int64_t longest_document = 0);
 
   int64_t num_bytes() const;  // of rows and rotary tables
 

@@ -13,6 +13,7 @@
 #include "core/names.h"
 #include "data/files.h"
 #include "model/context_extension.h"
+#include "model/remat_policy.h"
 #include "train/run_directory.h"
 
 namespace longspan {
@@ -55,7 +56,7 @@ void LoadModel(Job& job) {
     text = ReadTextFile(where);
   }
   job.model_json = OverrideRope(text, where, job.config.rope_theta, job.config.rope_scaling);
-  job.model_json = ExtendPositions(job.model_json, where, job.config.max_target_length);
+  job.model_json = ExtendPositions(job.model_json, where, job.pass_length());
   job.model = ParseModelConfig(job.model_json, where);
   job.config_changes = DescribeChanges(text, job.model_json);
 }
@@ -238,10 +239,89 @@ void ResolveAttention(Job& job) {
       tokens += source.corpus->total_tokens();
     }
     const LayoutKind kind =
-        tokens / documents < c.max_target_length / 2 ? LayoutKind::kStriped : LayoutKind::kZigzag;
+        tokens / documents < job.pass_length() / 2 ? LayoutKind::kStriped : LayoutKind::kZigzag;
     c.context_parallel_layout = Name(job.mesh.context() == 1 ? LayoutKind::kContiguous : kind);
   }
   ParseLayoutKind(c.context_parallel_layout);
+}
+
+struct PlacementKey {
+  Activation id;
+  std::string TrainConfig::*field;
+};
+constexpr PlacementKey kPlacementKeys[] = {
+    {Activation::kDecoderLayerInput, &TrainConfig::decoder_layer_input},
+    {Activation::kQueryProj, &TrainConfig::query_proj},
+    {Activation::kKeyProj, &TrainConfig::key_proj},
+    {Activation::kValueProj, &TrainConfig::value_proj},
+    {Activation::kContext, &TrainConfig::context},
+    {Activation::kOutProj, &TrainConfig::out_proj},
+    {Activation::kMlpwi0, &TrainConfig::mlpwi_0},
+    {Activation::kMlpwi1, &TrainConfig::mlpwi_1},
+    {Activation::kMlpwo, &TrainConfig::mlpwo},
+};
+
+// remat_policy, and the keys of custom, as a placement of each activation.
+ActivationPolicy ResolvePolicy(TrainConfig& c) {
+  if (c.remat_policy == "custom") {
+    ActivationPolicy policy;
+    for (const auto& [id, field] : kPlacementKeys) {
+      if ((c.*field).empty()) c.*field = id == Activation::kDecoderLayerInput ? "device" : "remat";
+      policy.Set(id, ParsePlacement(c.*field));
+    }
+    Require(
+        ExitCode::kUsage, policy.Keeps(Activation::kDecoderLayerInput),
+        "decoder_layer_input=remat: a layer's input could only be computed again by all the layers below, "
+        "and "
+        "everything else of the layer is computed from it; give device or offload");
+    return policy;
+  }
+  for (const auto& [id, field] : kPlacementKeys)
+    Require(ExitCode::kUsage, (c.*field).empty(),
+            "{} is {}, but remat_policy is {}, which says itself what a layer keeps; leave {} out, or give "
+            "remat_policy=custom and all that is to be kept",
+            RowOf(id).name, c.*field, c.remat_policy, RowOf(id).name);
+  std::vector<std::string_view> names = {"custom"};
+  for (const RematPolicyRow& row : RematPolicyTable()) {
+    if (row.name == c.remat_policy) return row.policy;
+    names.push_back(row.name);
+  }
+  throw Error(
+      fmt::format("remat_policy: none is called {}{}", c.remat_policy, Suggestion(c.remat_policy, names)),
+      ExitCode::kUsage);
+}
+
+// Of the longest document in `longest`, if one of this corpus is longer.
+void FindLonger(const Corpus& corpus, std::pair<int64_t, std::string>& longest) {
+  for (int64_t i = 0; i < corpus.num_documents(); ++i)
+    if (corpus.num_tokens(i) > longest.first) longest = {corpus.num_tokens(i), corpus.DocumentName(i)};
+}
+
+// A document is never divided between passes.
+void CheckPasses(const Job& job) {
+  if (job.pass_length() == job.config.max_target_length) return;
+  std::pair<int64_t, std::string> longest;
+  for (const DataSource& source : job.sources) FindLonger(*source.corpus, longest);
+  if (job.eval_corpus) FindLonger(*job.eval_corpus, longest);
+  Require(
+      ExitCode::kUsage, longest.first <= job.config.tokens_per_pass,
+      "tokens_per_pass {} is less than the {} tokens of the document {}, which has to be in one pass; give "
+      "at least {}, or shorter documents",
+      job.config.tokens_per_pass, longest.first, longest.second, longest.first);
+}
+
+void ResolveActivations(Job& job) {
+  const ActivationPolicy policy = ResolvePolicy(job.config);
+  if (job.forward_only) return;
+  for (const auto& [id, field] : kPlacementKeys) {
+    if (!IsRead(job.model, id)) continue;
+    job.activations.Set(id, policy.Of(id));
+    Require(
+        ExitCode::kUsage, policy.Of(id) != Placement::kOffload,
+        "remat_policy {} offloads {}, and there is nowhere yet to offload it to; keep it on the device or "
+        "have it computed again (remat_policy=custom {}=device or {}=remat)",
+        job.config.remat_policy, RowOf(id).name, RowOf(id).name, RowOf(id).name);
+  }
 }
 
 void ResolveRun(TrainConfig& c) {
@@ -278,6 +358,8 @@ void Resolve(Job& job) {
   job.dtype = job.config.dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
   ResolveRanks(job);
   ResolveAttention(job);
+  ResolveActivations(job);
+  CheckPasses(job);
   ResolveRun(job.config);
 }
 
@@ -287,15 +369,20 @@ ModelOptions Job::model_options() const {
   ModelOptions options;
   options.dtype = dtype;
   options.mask = mask;
-  options.max_target_length = config.max_target_length;
+  options.max_target_length = pass_length();
   options.mlp_chunk_rows = config.mlp_chunk_length;
   options.loss_chunk_rows = config.loss_chunk_length;
   return options;
 }
 
 Layout Job::MakeLayout() const {
-  return Layout(ParseLayoutKind(config.context_parallel_layout), config.max_target_length, mesh.ring,
-                mesh.ulysses, config.stripe_length);
+  return Layout(ParseLayoutKind(config.context_parallel_layout), pass_length(), mesh.ring, mesh.ulysses,
+                config.stripe_length);
+}
+
+int64_t Job::pass_length() const {
+  if (config.tokens_per_pass == 0) return config.max_target_length;
+  return std::min(config.tokens_per_pass, config.max_target_length);
 }
 
 MixtureReader Job::MakeReader() const {

@@ -10,6 +10,7 @@
 #include "comm/mesh.h"
 #include "data/mixture.h"
 #include "data/tokenizer.h"
+#include "model/activations.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "parallel/layout.h"
@@ -31,10 +32,13 @@ struct Job {
   DType dtype = DType::kFloat32;
   MaskSpec mask;
   std::vector<std::string> strategies;  // of each of the model's layer kinds, in their order
+  ActivationPolicy activations;         // what a layer keeps: of what its backward pass reads
   bool forward_only = false;  // evaluation: nothing is kept for a backward pass, no gradients, no optimizer
 
   ModelOptions model_options() const;
   Layout MakeLayout() const;
+  // Rows of a sequence that are worked on at once.
+  int64_t pass_length() const;
   int64_t micro_steps() const { return config.global_batch_size / mesh.data; }
   // Of the data that is trained on, and of the held-out text, from their beginnings.
   MixtureReader MakeReader() const;

@@ -1,16 +1,13 @@
 #include "train/replica.h"
 
+#include <algorithm>
+
 #include "comm/dry_comm.h"
+#include "data/passes.h"
 #include "train/optimizer.h"
 
 namespace longspan {
 namespace {
-
-std::set<Activation> KeptActivations(const Job& job) {
-  if (job.forward_only) return {};
-  return {Activation::kDecoderLayerInput, Activation::kQueryProj, Activation::kKeyProj,
-          Activation::kValueProj,         Activation::kContext,   Activation::kContextLse};
-}
 
 ResidentWeights::Moments MomentsOf(const Job& job) {
   return job.forward_only ? ResidentWeights::Moments::kNoGradients : Optimizer::MomentsOf(job.config);
@@ -38,10 +35,30 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       layout_(job.MakeLayout()),
       strategies_(MakeStrategies(job, mesh_)),
       weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get()),
-      activations_(job.model, layout_.rows_per_rank(), job.dtype, KeptActivations(job), backend_->dry()),
+      activations_(job.model, layout_.rows_per_rank(), job.dtype, job.activations, backend_->dry()),
       model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), weights_,
              activations_),
       loader_(job.model, job.model_options(), layout_, context_rank()) {}
+
+template <class F>
+double Replica::OverPasses(const Batch& batch, F f) {
+  const int64_t length = layout_.length();
+  if (std::ssize(batch.tokens) == length) return f(loader_.Load(batch));
+  int64_t longest = 0;
+  for (const Range& document : batch.documents) longest = std::max(longest, document.size());
+  double sum = 0;
+  for (const Range& rows : PassesOf(batch.documents, length))
+    sum += f(loader_.Load(TakePass(batch, rows, length), longest));
+  return sum;
+}
+
+double Replica::Loss(const Batch& batch) {
+  return OverPasses(batch, [&](const Sequence& pass) { return model_.Loss(pass); });
+}
+
+double Replica::LossAndGradients(const Batch& batch, double loss_scale) {
+  return OverPasses(batch, [&](const Sequence& pass) { return model_.LossAndGradients(pass, loss_scale); });
+}
 
 std::map<std::string, int64_t> Replica::MemoryByName() const {
   std::map<std::string, int64_t> bytes;
@@ -67,7 +84,7 @@ int64_t SequenceBytes(const Job& job) {
 DryRun RunDry(const Job& job, int rank) {
   const std::unique_ptr<Comm> world = MakeDryComm(rank, job.mesh.ranks());
   Replica replica(job, MakeDryBackend(static_cast<int>(job.config.threads_per_rank)), *world);
-  const int64_t length = job.config.max_target_length;
+  const int64_t length = job.pass_length();
   Batch batch;
   batch.tokens.assign(static_cast<size_t>(length), 0);
   batch.targets.assign(static_cast<size_t>(length), 0);

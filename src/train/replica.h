@@ -30,23 +30,26 @@ class Replica {
   int context_rank() const { return mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses; }
   ResidentWeights& weights() { return weights_; }
 
-  // Of this rank's rows of one sequence, which its context ranks work on together: Σ of token losses, natural
-  // log.
-  double Loss(const Batch& batch) { return model_.Loss(loader_.Load(batch)); }
-  // Of each of this rank's rows: loss (t) f32 and greedy choice (t) int32, as Model::TokenLosses.
+  // Of this rank's rows of one sequence, which its context ranks work on together, in passes if it is longer
+  // than one: Σ of token losses, natural log.
+  double Loss(const Batch& batch);
+  // Of each of this rank's rows of a sequence of one pass: loss (t) f32 and greedy choice (t) int32, as
+  // Model::TokenLosses.
   void TokenLosses(const Batch& batch, Tensor losses, Tensor argmax) {
     model_.TokenLosses(loader_.Load(batch), losses, argmax);
   }
   // Also adds the gradients of loss_scale · that sum to the weights' gradients, for this rank's rows alone.
-  double LossAndGradients(const Batch& batch, double loss_scale) {
-    return model_.LossAndGradients(loader_.Load(batch), loss_scale);
-  }
+  double LossAndGradients(const Batch& batch, double loss_scale);
 
   // Bytes by name, at their highest so far.
   std::map<std::string, int64_t> MemoryByName() const;
   int64_t memory_bytes() const;
 
  private:
+  // Σ of f over the passes of a sequence.
+  template <class F>
+  double OverPasses(const Batch& batch, F f);
+
   std::unique_ptr<Backend> backend_;
   Mesh mesh_;
   Layout layout_;
@@ -57,10 +60,10 @@ class Replica {
   SequenceLoader loader_;
 };
 
-// Memory by name of one rank of a run, and what it sends in a micro-step's forward and backward pass (the
-// forward pass alone of a job that is no more), found by running it dry: nothing is computed and no memory
-// taken. Neither depends on the documents. With what the trainer itself holds of a step: its sequences, and
-// the gradients of earlier micro-steps.
+// Memory by name of one rank of a run, and what it sends in the forward and backward pass of a micro-step, or
+// of one pass of it (the forward pass alone of a job that is no more), found by running it dry: nothing is
+// computed and no memory taken. Neither depends on the documents. With what the trainer itself holds of a
+// step: its sequences, and the gradients of earlier micro-steps.
 struct DryRun {
   std::map<std::string, int64_t> memory;
   Comm::Traffic traffic;

@@ -39,6 +39,14 @@ std::string LeftOut(const FileCounts& counts) {
 
 int64_t PhysicalMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
+// "decoder_layer_input, query_proj, …; by remat_policy save_qkv_proj_with_context".
+std::string KeptActivations(const Job& job) {
+  std::vector<std::string_view> names;
+  for (const ActivationRow& row : ActivationTable())
+    if (row.id != Activation::kContextLse && job.activations.Keeps(row.id)) names.push_back(row.name);
+  return fmt::format("{}; by remat_policy {}", fmt::join(names, ", "), job.config.remat_policy);
+}
+
 using Named = std::pair<std::string, int64_t>;
 
 std::vector<Named> LargestFirst(const std::map<std::string, int64_t>& memory) {
@@ -165,7 +173,11 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
   line("step",
        fmt::format("{} of {} = {} in {}", Plural(c.global_batch_size, "sequence"),
                    Grouped(c.max_target_length), Plural(c.global_batch_size * c.max_target_length, "token"),
-                   Plural(job.micro_steps(), "micro-step")));
+                   Plural(job.micro_steps(), "micro-step")) +
+           (job.pass_length() < c.max_target_length
+                ? fmt::format(", in passes of at most {}", Plural(job.pass_length(), "token"))
+                : ""));
+  line("keeps", KeptActivations(job));
 
   const std::vector<Named> rows = LargestFirst(memory);
   size_t width = 0;

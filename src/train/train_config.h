@@ -53,6 +53,13 @@ struct TrainConfig {
   std::string context_parallel_layout = "auto";  // auto | contiguous | zigzag | striped
   int64_t stripe_length = 64;
 
+  // Memory.
+  std::string remat_policy = "save_qkv_proj_with_context";  // a name of RematPolicyTable, or custom
+  // Of custom: device | offload | remat; empty: device for the input of a layer, remat for the others.
+  std::string decoder_layer_input, query_proj, key_proj, value_proj, context, out_proj, mlpwi_0, mlpwi_1,
+      mlpwo;
+  int64_t tokens_per_pass = 0;  // 0: all of a sequence
+
   // Attention and numbers.
   std::string attention_mask = "causal";
   int64_t sliding_window_size = 0, chunk_attn_window_size = 0, prefix_length = 0, attention_sink_tokens = 0;

@@ -116,8 +116,9 @@ StepBatches Trainer::ReadBatches() {
   std::vector<std::pair<double, MixtureReader::Plan>> plans;  // with their attention's FLOPs
   for (int64_t i = 0; i < config_.global_batch_size; ++i) {
     MixtureReader::Plan plan = reader_.NextPlan();
-    const StepFlops flops = CountFlops(job_.model, job_.mask, config_.max_target_length,
-                                       SequenceReader::DocumentsOf(plan.pieces));
+    const StepFlops flops =
+        CountFlops(job_.model, job_.mask, config_.max_target_length, SequenceReader::DocumentsOf(plan.pieces),
+                   job_.activations.Keeps(Activation::kContext));
     batches.flops += flops;
     plans.emplace_back(flops.attention_hardware, std::move(plan));
   }

@@ -108,7 +108,7 @@ struct Cost {
   friend bool operator==(const Cost&, const Cost&) = default;
 };
 
-Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const std::set<Activation>& kept,
+Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const ActivationPolicy& kept,
             const Batch& batch, Comm& world, std::unique_ptr<Backend> backend) {
   const MeshShape shape = ResolveMesh({.ranks = spec.ranks,
                                        .strategy = spec.strategy,
@@ -142,7 +142,9 @@ Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const std::set<Act
 // Each rank's dry run costs what the rank's run costs.
 void ExpectEqualCosts(const ModelConfig& config, const std::string& strategy) {
   const Batch packed = PackedBatch(config), whole = MakeBatch(53, {{0, 53}}, config.vocab_size);
-  for (const std::set<Activation>& kept : {testing::KeptActivations(), {Activation::kDecoderLayerInput}}) {
+  using enum Activation;
+  for (const ActivationPolicy& kept : {testing::KeptActivations(), ActivationPolicy{kDecoderLayerInput},
+                                       ActivationPolicy{kDecoderLayerInput, kOutProj, kMlpwi1, kMlpwo}}) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       for (const int ranks : kRanks) {
         const RanksSpec spec{.ranks = ranks, .strategy = strategy, .dtype = dtype};

@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,11 +52,7 @@ inline FillWeights InitialWeights(const ModelConfig& config, uint64_t seed) {
   return [&config, seed](ResidentWeights& weights) { weights.Initialize(config.initializer_range, seed); };
 }
 
-inline const std::set<Activation>& KeptActivations() {
-  static const std::set<Activation> kept = {Activation::kDecoderLayerInput, Activation::kContext,
-                                            Activation::kContextLse};
-  return kept;
-}
+inline ActivationPolicy KeptActivations() { return {Activation::kDecoderLayerInput, Activation::kContext}; }
 
 // The strategy of each layer on this rank.
 struct LayerStrategies {

@@ -105,6 +105,17 @@ TEST(RunConfig, AnEmptyRecipeAndEmptyTextAreFine) {
   EXPECT_EQ(Load({null.path()}).run_name, "");
 }
 
+// A text of some choices may be unset again where it is by default, and only there.
+TEST(RunConfig, AChoiceMayBeUnset) {
+  EXPECT_EQ(Load({"context=offload"}).context, "offload");
+  const Recipe recipe("context: remat\n");
+  EXPECT_EQ(Load({recipe.path(), "context="}).context, "");
+  EXPECT_NE(UsageError({"model_path=x", "data_path=x", "context=host"}).find("device, offload, remat"),
+            std::string::npos);
+  EXPECT_NE(UsageError({"model_path=x", "data_path=x", "dtype="}).find("float32, bfloat16"),
+            std::string::npos);
+}
+
 TEST(RunConfig, ValuesMayHoldEqualsSigns) { EXPECT_EQ(Load({"run_name=a=b"}).run_name, "a=b"); }
 
 // Another value than the default for every key, awkward ones where there are any.

@@ -249,7 +249,7 @@ TEST(Config, WritingWithoutASourceComesBackEqual) {
 }
 
 TEST(Config, BuiltinModels) {
-  EXPECT_EQ(BuiltinModelNames().size(), 7u);
+  EXPECT_EQ(BuiltinModelNames().size(), 8u);
   EXPECT_TRUE(BuiltinModelJson("llama4").empty());
   const auto config = [](std::string_view name) {
     return ParseModelConfig(BuiltinModelJson(name), std::string(name));
@@ -262,6 +262,8 @@ TEST(Config, BuiltinModels) {
   EXPECT_EQ(config("100m").num_parameters(), 100092672);
   EXPECT_EQ(config("tiny").num_parameters(),
             2 * 256 * 128 + 2 * (2 * 128 + 3 * 128 * 128 + 3 * 128 * 384) + 128);
+  EXPECT_EQ(config("tiny-4-layers").num_parameters(),
+            2 * 256 * 128 + 4 * (2 * 128 + 3 * 128 * 128 + 3 * 128 * 384) + 128);
 
   ModelConfig wide = config("llama3.1-8b");  // the same but for its heads
   wide.num_attention_heads = 16;

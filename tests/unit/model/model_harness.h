@@ -166,8 +166,10 @@ class CheckedWeights final : public WeightStore {
 // out; what was kept comes back, in other memory, only after it was asked for.
 class StagedActivations final : public ActivationStore {
  public:
-  StagedActivations(const ModelConfig& config, int64_t rows, DType dtype, std::set<Activation> kept)
-      : kept_(std::move(kept)), away_(static_cast<size_t>(config.num_hidden_layers)) {
+  StagedActivations(const ModelConfig& config, int64_t rows, DType dtype, const ActivationPolicy& policy)
+      : away_(static_cast<size_t>(config.num_hidden_layers)) {
+    for (const ActivationRow& row : ActivationTable())
+      if (policy.Keeps(row.id)) kept_.insert(row.id);
     for (const Activation id : kept_)
       for (int place = 0; place < 4; ++place) {  // two to write, two to give back
         const Tensor shape = ActivationShape(config, id, rows, dtype);
@@ -210,7 +212,7 @@ class StagedActivations final : public ActivationStore {
  private:
   std::map<Activation, std::vector<char>>& away(int layer) { return away_.at(static_cast<size_t>(layer)); }
 
-  const std::set<Activation> kept_;
+  std::set<Activation> kept_;
   std::map<Activation, std::vector<std::pair<Buffer, Tensor>>> places_;
   std::vector<std::map<Activation, std::vector<char>>> away_;
   std::set<int> here_;
