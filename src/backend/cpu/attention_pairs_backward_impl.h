@@ -130,7 +130,8 @@ LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch&
   ProductTile(s.q, s.k_width_pairs + panel * kPanelKeys * RowWords(head.width), head.width, num_keys, scores);
   ProductTile(s.dout, s.v_width_pairs + panel * kPanelKeys * RowWords(head.value_width), head.value_width,
               num_keys, dp);
-  const Vec scale = Set(Magnitude(head.scale)), log2e = Set(kLog2E);
+  const Vec scale = Set(kCapped ? Magnitude(head.scale) / head.soft_cap : Magnitude(head.scale));
+  const Vec log2e = Set(kLog2E);
   for (int64_t pair = 0; pair < kStripPairs; ++pair) {
     const int64_t row = first_row + 2 * pair;
     uint32_t* p_pairs = s.p_pairs + row / 2 * kPairRow + panel * kPanelKeys;
@@ -146,10 +147,12 @@ LONGSPAN_INLINE void WeightTile(const BackwardHead& head, const BackwardScratch&
 #pragma GCC unroll 2
         for (int j = 0; j < 2; ++j) {
           const int64_t key = begin + j * kLanes;
-          Vec score = Mul(Load(&scores[2 * pair + i][key]), scale), dscore = Load(&dp[2 * pair + i][key]);
-          dscore = Sub(dscore, delta);
+          // From the product to the score as the forward pass does it, rounding for rounding: lse is of
+          // those.
+          Vec score = Mul(Load(&scores[2 * pair + i][key]), scale);
+          Vec dscore = Sub(Load(&dp[2 * pair + i][key]), delta);
           if constexpr (kCapped) {
-            const Vec t = Tanh(Mul(score, Set(1 / head.soft_cap)));
+            const Vec t = Tanh(score);
             score = Mul(t, Set(head.soft_cap));
             dscore = Mul(dscore, Sub(Set(1), Mul(t, t)));
           }
