@@ -22,18 +22,22 @@ std::string Duration(double seconds) {
 
 }  // namespace
 
-std::string ProgressText(const std::string& task, int64_t done_bytes, int64_t total_bytes, double seconds) {
-  const auto done = static_cast<double>(done_bytes), total = static_cast<double>(total_bytes);
-  std::string text = fmt::format("{}: {:.1f} of {:.1f} MB, {:.1f} MB/s", task, done / 1e6, total / 1e6,
-                                 done / std::max(seconds, 1e-3) / 1e6);
-  if (done_bytes > 0)
-    text += fmt::format(", {} left", Duration(std::max(0.0, total - done) / done * seconds));
+std::string ProgressText(const std::string& task, ProgressUnit unit, int64_t done, int64_t total,
+                         double seconds) {
+  const double done_units = static_cast<double>(done) / unit.size;
+  const double total_units = static_cast<double>(total) / unit.size;
+  std::string text = fmt::format("{}: {:.1f} of {:.1f} {}, {:.1f} {}/s", task, done_units, total_units,
+                                 unit.name, done_units / std::max(seconds, 1e-3), unit.name);
+  if (done > 0)
+    text +=
+        fmt::format(", {} left", Duration(std::max(0.0, total_units - done_units) / done_units * seconds));
   return OneLine(text);
 }
 
-ProgressLine::ProgressLine(std::string task, int64_t total_bytes)
+ProgressLine::ProgressLine(std::string task, ProgressUnit unit, int64_t total)
     : task_(std::move(task)),
-      total_bytes_(total_bytes),
+      unit_(unit),
+      total_(total),
       is_terminal_(isatty(STDERR_FILENO) != 0),
       next_(begin_ + (is_terminal_ ? kFirst : kInLog)) {}
 
@@ -41,13 +45,13 @@ ProgressLine::~ProgressLine() {
   if (is_shown_ && is_terminal_) std::fputs("\r\033[K", stderr);
 }
 
-void ProgressLine::Update(int64_t done_bytes) {
+void ProgressLine::Update(int64_t done) {
   const Clock::time_point now = Clock::now();
   if (now < next_) return;
   next_ = now + (is_terminal_ ? kOnTerminal : kInLog);
   is_shown_ = true;
   const double seconds = std::chrono::duration<double>(now - begin_).count();
-  const std::string text = ProgressText(task_, done_bytes, total_bytes_, seconds);
+  const std::string text = ProgressText(task_, unit_, done, total_, seconds);
   std::fputs(is_terminal_ ? fmt::format("\r{}\033[K", text).c_str() : (text + "\n").c_str(), stderr);
 }
 

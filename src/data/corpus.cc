@@ -161,7 +161,7 @@ int64_t Corpus::total_tokens() const {
 std::unique_ptr<Corpus> OpenCorpus(const std::string& path, const Tokenizer& tokenizer, int64_t vocab_size,
                                    const DataOptions& options) {
   const DataFiles list = ListDataFiles(path, options.data_path_filter);
-  ProgressLine progress("reading " + path, list.total_bytes());
+  ProgressLine progress("reading " + path, kMegabytes, list.total_bytes());
   const int64_t max_bytes = AvailableMemory() / 2;  // what grows is copied
   std::vector<std::unique_ptr<Corpus>> parts;
   int64_t done = 0;

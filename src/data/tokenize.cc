@@ -120,7 +120,7 @@ TokenizeReport Tokenize(const TokenizeConfig& config) {
   const double begin = Now();
   const double core_seconds = CoreSeconds();
   DocumentSource source(list, list.files, config.data_options, /*takes_any_bytes=*/false);
-  ProgressLine progress("tokenizing " + config.data_path, list.total_bytes());
+  ProgressLine progress("tokenizing " + config.data_path, kMegabytes, list.total_bytes());
   EncodeDocuments(
       source, *tokenizer, tokenizer->vocab_size(), config.threads,
       [&](EncodedDocument document) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "comm/thread_comm.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/progress_line.h"
 #include "eval/scorer.h"
 
 namespace longspan {
@@ -49,10 +51,18 @@ std::vector<std::vector<AnswerScore>> ScoreCases(const Job& job, const std::vect
     Scorer scorer(job, world);
     const AbortOnUnwind guard(world);
     std::vector<double> mine(2 * num_answers);
+    int64_t rows = 0, total = 0;  // of this data group
+    const auto first_batch = static_cast<size_t>(scorer.data_rank());
+    const auto groups = static_cast<size_t>(job.mesh.data);
+    for (size_t b = first_batch; b < packed.batches.size(); b += groups)
+      total += packed.batches[b].num_tokens;
+    std::optional<ProgressLine> progress;
+    if (world.rank() == 0) progress.emplace("evaluating cases", kKiloTokens, total);
     world.Barrier();
     const double start = Now();
-    for (size_t b = static_cast<size_t>(scorer.data_rank()); b < packed.batches.size();
-         b += static_cast<size_t>(job.mesh.data))
+    for (size_t b = first_batch; b < packed.batches.size(); b += groups) {
+      if (progress) progress->Update(rows);
+      rows += packed.batches[b].num_tokens;
       scorer.Score(packed.batches[b], [&](const TokenScore& token) {
         const auto answer = std::ranges::partition_point(
             packed.answers[b], [&](const CaseBatches::Answer& a) { return a.rows.end <= token.row; });
@@ -60,6 +70,7 @@ std::vector<std::vector<AnswerScore>> ScoreCases(const Job& job, const std::vect
         sum[0] -= token.loss;
         sum[1] += token.greedy;
       });
+    }
     world.SumOverRanks(mine);
     if (world.rank() != 0) return;
     *seconds = Now() - start;

@@ -1,8 +1,12 @@
 #include "eval/text_loss.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "comm/thread_comm.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/progress_line.h"
 #include "eval/scorer.h"
 
 namespace longspan {
@@ -15,10 +19,14 @@ LossReport MeasureLoss(const Job& job) {
     const AbortOnUnwind guard(world);
     LossByContext losses(config.max_target_length);
     SequenceReader reader(*job.sources[0].corpus, config.max_target_length, 0, /*shuffle=*/false);
-    int64_t sequences = 0, tokens = 0;
+    int64_t sequences = 0, tokens = 0, total = job.sources[0].corpus->total_tokens();
+    if (config.eval_steps >= 0) total = std::min(total, config.eval_steps * config.max_target_length);
+    std::optional<ProgressLine> progress;
+    if (world.rank() == 0) progress.emplace("evaluating " + job.sources[0].path, kKiloTokens, total);
     world.Barrier();
     const double start = Now();
     for (; reader.position().epoch == 0 && sequences != config.eval_steps; ++sequences) {
+      if (progress) progress->Update(tokens);
       const Batch batch = reader.Next();
       tokens += batch.num_tokens;
       if (sequences % job.mesh.data != scorer.data_rank()) continue;

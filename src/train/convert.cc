@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/directory_writer.h"
 #include "core/file.h"
+#include "core/progress_line.h"
 #include "model/config.h"
 #include "model/params.h"
 #include "train/checkpoint.h"
@@ -165,14 +166,29 @@ ConvertReport Converter::Run() const {
     report.model_bytes += tensor.num_bytes();
   }
 
+  int64_t written = 0, total = 0;
+  for (const auto* tensors : {&model_tensors_, &optimizer_tensors_})
+    for (const SafetensorsSource& tensor : *tensors) total += tensor.num_bytes();
+  ProgressLine progress("writing " + config_.output, kMegabytes, total);
+  const auto counted = [&](std::vector<SafetensorsSource> tensors) {
+    for (SafetensorsSource& tensor : tensors)
+      tensor.read = [&, read = tensor.read](int64_t first, std::span<std::byte> out) {
+        read(first, out);
+        progress.Update(written += static_cast<int64_t>(out.size()));
+      };
+    return tensors;
+  };
+
   DirectoryWriter output(config_.output);
   const auto path_of = [&](const std::string& name) { return output.temporary() + "/" + name; };
   WriteNewFile(path_of(kConfigFile), config_json_);
   for (const std::string& name : FilesToCopy(directory_))
     WriteNewFile(path_of(name), MappedFile(Input(name)).text());
-  WriteSafetensors(output.temporary(), "model", model_tensors_, files_.Metadata(), config_.max_shard_bytes);
+  WriteSafetensors(output.temporary(), "model", counted(model_tensors_), files_.Metadata(),
+                   config_.max_shard_bytes);
   if (makes_checkpoint()) {
-    WriteSafetensors(output.temporary(), "optimizer", optimizer_tensors_, {}, config_.max_shard_bytes);
+    WriteSafetensors(output.temporary(), "optimizer", counted(optimizer_tensors_), {},
+                     config_.max_shard_bytes);
     WriteNewFile(path_of(kStateFile),
                  keeps_state() ? ReadTextFile(Input(kStateFile)) : WriteCheckpointState({}, "adamw"));
   }
