@@ -12,8 +12,8 @@ namespace longspan::bench {
 namespace {
 
 constexpr int64_t kLengths[] = {2048, 4096, 8192, 16384, 32768};
-constexpr int64_t kWidths[] = {64, 128};
 constexpr int64_t kSparseFrom = 32768;
+constexpr int64_t kRuns = 5;
 
 // Left to itself the table skips what would take minutes: f32 and one thread at the longest lengths.
 int64_t LongestByDefault(DType dtype, int threads) {
@@ -26,8 +26,9 @@ struct Sizes {
 };
 
 Sizes SizesFor(const Settings& s, int64_t length, int64_t head_dim) {
-  const int64_t query_heads = s.query_heads.value_or(s.kv_heads ? 2 * *s.kv_heads : QueryHeadsFor(length));
-  const int64_t kv_heads = s.kv_heads.value_or(query_heads % 2 == 0 ? query_heads / 2 : query_heads);
+  const int64_t query_heads =
+      ValueOr(s.query_heads, s.kv_heads != 0 ? 2 * s.kv_heads : QueryHeadsFor(length));
+  const int64_t kv_heads = ValueOr(s.kv_heads, query_heads % 2 == 0 ? query_heads / 2 : query_heads);
   Require(ExitCode::kUsage, query_heads % kv_heads == 0,
           "command line: query_heads {} is no multiple of kv_heads {}", query_heads, kv_heads);
   return {length, head_dim, query_heads, kv_heads};
@@ -107,7 +108,7 @@ void MeasureProblem(const Settings& settings, const Problem& problem, Backend& b
                   .kv_heads = sizes.kv_heads,
                   .threads = threads,
                   .flops = flops,
-                  .measured = Measure(problem.dtype, threads, settings.num_runs(), run),
+                  .measured = Measure(problem.dtype, threads, ValueOr(settings.runs, kRuns), run),
                   .figures = {}};
       const double seconds_per_pair = row.measured.seconds / pairs;
       const auto [causal, is_causal] = causal_seconds_per_pair.try_emplace(pass, seconds_per_pair);
@@ -128,38 +129,23 @@ void MeasureProblem(const Settings& settings, const Problem& problem, Backend& b
 // With the whole table, or alone; then max_target_length and head_dim narrow it.
 void MeasureAccuracies(const Settings& settings, Backends& backends, Report& report) {
   const bool alone = settings.pass == "accuracy";
-  if (!alone && (settings.max_target_length || !settings.pass.empty() || settings.dtype == "float32")) return;
+  if (!alone && (settings.max_target_length != 0 || !settings.pass.empty() || settings.dtype == "float32"))
+    return;
   const int threads = settings.Threads().back();
   for (AccuracyCase accuracy_case : AccuracyCases()) {
-    if (settings.max_target_length) accuracy_case.length = *settings.max_target_length;
-    if (settings.head_dim && accuracy_case.head_dim != *settings.head_dim) continue;
+    accuracy_case.length = ValueOr(settings.max_target_length, accuracy_case.length);
+    if (ValueOr(settings.head_dim, accuracy_case.head_dim) != accuracy_case.head_dim) continue;
     report.Add(accuracy_case, MeasureAccuracy(accuracy_case, backends.On(threads), threads));
   }
 }
 
 }  // namespace
 
-std::vector<Key> AttentionKeys() {
-  using S = Settings;
-  return {{"max_target_length", &S::max_target_length, "tokens of the sequence", int64_t{1} << 24},
-          {"head_dim", &S::head_dim, "width of a head", 1024},
-          {"query_heads", &S::query_heads, "query heads", 1024},
-          {"kv_heads", &S::kv_heads, "KV heads", 1024},
-          {"dtype", &S::dtype, "of q, k, v and the output", 0, {"float32", "bfloat16"}},
-          {"threads", &S::threads, "threads at work", 4096},
-          {"pass",
-           &S::pass,
-           "one of the passes, or how exact the gradients are, alone",
-           0,
-           {"forward", "backward", "accuracy"}},
-          {"runs", &S::runs, "timed runs of a case", 1000}};
-}
-
 void RunAttention(const Settings& settings, Report& report) {
   std::vector<int64_t> lengths(std::begin(kLengths), std::end(kLengths));
-  std::vector<int64_t> widths(std::begin(kWidths), std::end(kWidths));
-  if (settings.max_target_length) lengths = {*settings.max_target_length};
-  if (settings.head_dim) widths = {*settings.head_dim};
+  std::vector<int64_t> widths(HeadDims().begin(), HeadDims().end());
+  if (settings.max_target_length != 0) lengths = {settings.max_target_length};
+  if (settings.head_dim != 0) widths = {settings.head_dim};
   const bool timed = settings.Wants("forward") || settings.Wants("backward");
   const std::vector<DType> dtypes = timed ? settings.DTypes({DType::kBFloat16, DType::kFloat32})
                                           : std::vector<DType>{DType::kBFloat16};  // accuracy is of bf16
@@ -172,7 +158,8 @@ void RunAttention(const Settings& settings, Report& report) {
     for (const int64_t length : timed ? lengths : std::vector<int64_t>()) {
       std::vector<int> measured_threads;
       for (const int n : threads)
-        if (settings.max_target_length || length <= LongestByDefault(dtype, n)) measured_threads.push_back(n);
+        if (settings.max_target_length != 0 || length <= LongestByDefault(dtype, n))
+          measured_threads.push_back(n);
       if (measured_threads.empty()) continue;
       for (const int64_t width : widths) {
         const Problem problem(SizesFor(settings, length, width), dtype);

@@ -14,6 +14,8 @@ constexpr MaskCase kMasks[] = {
     {"window_1024", {.kind = MaskKind::kSlidingWindow, .window = 1024}},
 };
 
+constexpr int64_t kHeadDims[] = {64, 128};
+
 constexpr ModelCase kModels[] = {{"100m", "100m", 4096, true}, {"8b", "llama3.1-8b", 1024, false}};
 
 class RandomCorpus final : public Corpus {
@@ -48,6 +50,8 @@ Mask MaskCase::Make(int64_t length) const {
 }
 
 std::span<const MaskCase> MaskCases() { return kMasks; }
+
+std::span<const int64_t> HeadDims() { return kHeadDims; }
 
 int64_t QueryHeadsFor(int64_t length) { return length <= 2048 ? 8 : length <= 4096 ? 4 : 2; }
 

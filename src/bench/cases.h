@@ -25,6 +25,9 @@ struct MaskCase {
 };
 std::span<const MaskCase> MaskCases();
 
+// Head widths, of keys and values alike.
+std::span<const int64_t> HeadDims();
+
 // Few heads where the sequence is long, so that a run takes about a second; two query heads to a KV head.
 int64_t QueryHeadsFor(int64_t length);
 

@@ -7,9 +7,11 @@
 namespace longspan::bench {
 namespace {
 
+constexpr int64_t kRuns = 5;
+
 void MeasureProduct(const Settings& settings, const ModelCase& model, const ModelConfig& config,
                     const Product& product, DType dtype, Backends& backends, Report& report) {
-  const int64_t rows = settings.max_target_length.value_or(model.rows);
+  const int64_t rows = ValueOr(settings.max_target_length, model.rows);
   const Buffer x = RandomBuffer("x", dtype, {rows, product.in});
   const Buffer values = RandomBuffer("weight", dtype, {product.out, product.in});
   const Buffer dy = RandomBuffer("dy", dtype, {rows, product.out});
@@ -34,7 +36,7 @@ void MeasureProduct(const Settings& settings, const ModelCase& model, const Mode
                   .kv_heads = config.num_key_value_heads,
                   .threads = threads,
                   .flops = 2 * static_cast<double>(rows) * static_cast<double>(product.out * product.in),
-                  .measured = Measure(dtype, threads, settings.num_runs(), run),
+                  .measured = Measure(dtype, threads, ValueOr(settings.runs, kRuns), run),
                   .figures = {}});
     };
     measure("forward", [&] { Linear(backend, x.tensor(), weight, y.tensor()); });
@@ -45,18 +47,6 @@ void MeasureProduct(const Settings& settings, const ModelCase& model, const Mode
 }
 
 }  // namespace
-
-std::vector<Key> MatmulKeys() {
-  using S = Settings;
-  std::vector<std::string_view> models;
-  for (const ModelCase& model : ModelCases()) models.push_back(model.name);
-  return {{"max_target_length", &S::max_target_length, "rows of x, that is tokens at a time", 1 << 20},
-          {"model", &S::model, "one of the models alone", 0, models},
-          {"dtype", &S::dtype, "of x, W and their products", 0, {"float32", "bfloat16"}},
-          {"threads", &S::threads, "threads at work", 4096},
-          {"pass", &S::pass, "one of the passes alone", 0, {"forward", "input_gradient", "weight_gradient"}},
-          {"runs", &S::runs, "timed runs of a case", 1000}};
-}
 
 void RunMatmul(const Settings& settings, Report& report) {
   const std::vector<DType> dtypes = settings.DTypes({DType::kBFloat16});

@@ -12,23 +12,23 @@ namespace longspan::bench {
 namespace {
 
 constexpr int64_t kLengths[] = {4096, 16384, 32768};
-constexpr int64_t kDefaultRuns = 3;
+constexpr int64_t kRuns = 3;
 
 int64_t NumCores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
-// Without a length and ranks. `layers`: unless the settings say; none: the model's own.
-StepCase CaseOf(const Settings& settings, std::optional<int64_t> layers) {
+// Without a length and ranks. `layers`: unless the settings say; 0: the model's own.
+StepCase CaseOf(const Settings& settings, int64_t layers) {
   StepCase step;
   step.name = settings.model.empty() ? "100m" : settings.model;
   step.model = ParseModelConfig(BuiltinModelJson(step.name), step.name);
-  step.model.SetNumLayers(settings.layers.value_or(layers.value_or(step.model.num_hidden_layers)));
+  step.model.SetNumLayers(ValueOr(settings.layers, ValueOr(layers, step.model.num_hidden_layers)));
   step.dtype = settings.DTypes({DType::kBFloat16})[0];
   return step;
 }
 
 // A rank that has less than one thread waits for another.
 int64_t ThreadsPerRank(const Settings& settings, int64_t ranks) {
-  const int64_t threads = settings.threads.value_or(std::max(ranks, NumCores() / ranks * ranks));
+  const int64_t threads = ValueOr(settings.threads, std::max(ranks, NumCores() / ranks * ranks));
   Require(ExitCode::kUsage, threads % ranks == 0, "command line: threads {} is no multiple of ranks {}",
           threads, ranks);
   return threads / ranks;
@@ -44,39 +44,20 @@ constexpr StrategyCase kStrategies[] = {{"ring", "ring", 0, 1},
                                         {"all_gather", "all_gather", 0, 1},
                                         {"usp", "usp", 2, 2}};
 
-std::vector<Key> CommonKeys() {
-  using S = Settings;
-  return {{"model", &S::model, "a built-in model", 0, BuiltinModelNames()},
-          {"max_target_length", &S::max_target_length, "tokens of the sequence", int64_t{1} << 24},
-          {"layers", &S::layers, "layers of the model", 1000},
-          {"dtype", &S::dtype, "of activations and compute weights", 0, {"float32", "bfloat16"}},
-          {"threads", &S::threads, "threads at work, over all ranks", 4096},
-          {"ranks", &S::ranks, "context-parallel ranks", 1024},
-          {"runs", &S::runs, "timed steps of a case", 1000}};
-}
-
 }  // namespace
-
-std::vector<Key> StepKeys() {
-  std::vector<Key> keys = CommonKeys();
-  std::vector<std::string_view> strategies;
-  for (const StrategyRow& row : StrategyTable()) strategies.push_back(row.name);
-  keys.push_back({"strategy", &Settings::strategy, "with more than one rank", 0, strategies});
-  return keys;
-}
 
 void RunStep(const Settings& settings, Report& report) {
   std::vector<int64_t> lengths(std::begin(kLengths), std::end(kLengths));
-  if (settings.max_target_length) lengths = {*settings.max_target_length};
-  StepCase step = CaseOf(settings, {});
-  step.ranks = settings.ranks.value_or(1);
+  if (settings.max_target_length != 0) lengths = {settings.max_target_length};
+  StepCase step = CaseOf(settings, 0);
+  step.ranks = ValueOr(settings.ranks, 1);
   step.threads_per_rank = ThreadsPerRank(settings, step.ranks);
   if (!settings.strategy.empty()) step.strategy = settings.strategy;
 
   report.Peaks({step.dtype}, {static_cast<int>(std::min(NumCores(), step.ranks * step.threads_per_rank))});
   for (const int64_t length : lengths) {
     step.length = length;
-    const MeasuredSteps measured = RunSteps(step, settings.runs.value_or(kDefaultRuns));
+    const MeasuredSteps measured = RunSteps(step, ValueOr(settings.runs, kRuns));
     std::vector<double> seconds;
     for (const StepMetrics& metrics : measured.steps) seconds.push_back(metrics.step_seconds);
     report.Add(StepRow(step, measured.steps.back(), Summarize(seconds, measured.peak)));
@@ -84,15 +65,13 @@ void RunStep(const Settings& settings, Report& report) {
   report.Finish(false);
 }
 
-std::vector<Key> StrategiesKeys() { return CommonKeys(); }
-
 void RunStrategies(const Settings& settings, Report& report) {
   constexpr int64_t kLayers = 2, kLength = 16384;
-  const int64_t ranks = settings.ranks.value_or(std::max<int64_t>(2, NumCores()));
+  const int64_t ranks = ValueOr(settings.ranks, std::max<int64_t>(2, NumCores()));
 
   StepCase one = CaseOf(settings, kLayers);
   one.name = "one_rank";
-  one.length = settings.max_target_length.value_or(kLength);
+  one.length = ValueOr(settings.max_target_length, kLength);
   one.threads_per_rank = ThreadsPerRank(settings, ranks) * ranks;
   std::vector<StepCase> steps = {one};
   for (const StrategyCase& row : kStrategies) {
@@ -111,7 +90,7 @@ void RunStrategies(const Settings& settings, Report& report) {
   std::vector<std::vector<double>> seconds(steps.size());
   std::vector<StepMetrics> last(steps.size());
   std::vector<CpuPeak> peaks(steps.size());
-  for (int64_t round = 0; round < settings.runs.value_or(kDefaultRuns); ++round) {
+  for (int64_t round = 0; round < ValueOr(settings.runs, kRuns); ++round) {
     for (size_t i = 0; i < steps.size(); ++i) {
       const MeasuredSteps measured = RunSteps(steps[i], 2);
       last[i] = measured.steps.back();

@@ -1,6 +1,6 @@
 #include "cli/commands.h"
 
-#include "bench/bench.h"
+#include "cli/bench_command.h"
 #include "cli/convert_command.h"
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
@@ -19,11 +19,6 @@ void TrainCommand(std::span<const std::string> arguments) {
   if (!arguments.empty() && arguments[0] == "--help=markdown") return Answer(KeyReference());
   const Job job = PrepareJob(LoadTrainConfig(arguments));
   Train(job, WriteRecipe(job.config));
-}
-
-void BenchCommand(std::span<const std::string> arguments) {
-  if (WantsHelp(arguments)) return Answer(bench::Help());
-  bench::Run(arguments);
 }
 
 constexpr Command kCommands[] = {

@@ -80,7 +80,11 @@ std::string MainHelp() {
 std::string CommandHelp(std::string_view command, std::string_view about, const KeyList& keys) {
   const auto row = std::ranges::find(Commands(), command, &Command::name);
   CHECK(row != Commands().end());
-  std::string text = fmt::format("Usage: {}\n\n{}", Synopsis(*row), Wrapped(about, 0));
+  return fmt::format("Usage: {}\n\n{}", Synopsis(*row), Wrapped(about, 0)) + KeyLines(keys);
+}
+
+std::string KeyLines(const KeyList& keys) {
+  std::string text;
   std::string_view group;
   for (const Key& key : keys.keys()) {
     if (key.group != group) text += fmt::format("\n{}:\n", key.group);

@@ -15,6 +15,8 @@ bool WantsHelp(std::span<const std::string> arguments);
 std::string MainHelp();
 // "Usage: longspan COMMAND …", what it does, and its keys with type, default, range and meaning.
 std::string CommandHelp(std::string_view command, std::string_view about, const KeyList& keys);
+// The last of that alone.
+std::string KeyLines(const KeyList& keys);
 std::string TrainHelp();
 std::string KeyReference();  // docs/reference/keys.md
 

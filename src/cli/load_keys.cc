@@ -243,13 +243,15 @@ void Loader::RequireAll() const {
 }
 
 // An argument that is an option of this list, with its value, which may be the next argument.
-bool TakeOption(const KeyList& keys, std::span<const std::string> arguments, size_t& i) {
+bool TakeOption(const KeyList& keys, std::span<const std::string> arguments, size_t& i,
+                std::set<std::string_view>& taken) {
   const std::string& argument = arguments[i];
   const size_t equals = argument.find('=');
   const Key* key = argument.starts_with("--") ? keys.Find(argument.substr(2, equals - 2)) : nullptr;
   if (key == nullptr || !key->is_option) return false;
   Require(ExitCode::kUsage, equals != std::string::npos || i + 1 < arguments.size(),
           "{}: --{} wants a value: {}", kCommandLine, key->name, Wanted(*key));
+  Require(ExitCode::kUsage, taken.insert(key->name).second, "{}: --{} is repeated", kCommandLine, key->name);
   SetKey(*key, equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1), kCommandLine);
   return true;
 }
@@ -260,10 +262,11 @@ void LoadKeys(std::string_view command, const KeyList& keys, std::span<const std
               std::string_view positional) {
   Loader loader(command, keys);
   std::vector<std::pair<std::string, std::string>> overrides;
-  std::optional<std::string> lone;  // the recipe, or the positional key's value
+  std::set<std::string_view> options;  // that were given
+  std::optional<std::string> lone;     // the recipe, or the positional key's value
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (TakeOption(keys, arguments, i)) continue;
+    if (TakeOption(keys, arguments, i, options)) continue;
     if (argument.starts_with("-")) loader.FailOption(argument);
     if (const size_t equals = argument.find('='); equals != std::string::npos) {
       overrides.emplace_back(argument.substr(0, equals), argument.substr(equals + 1));

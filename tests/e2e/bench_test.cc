@@ -163,7 +163,7 @@ TEST(BenchCommand, Refusals) {
   refused("bench attention head_dims=64", "did you mean 'head_dim'?");
   refused("bench step threads=3 ranks=2", "threads 3 is no multiple of ranks 2");
   refused("bench step model=100b", "model wants one of 100m");
-  refused("bench attention runs=none", "runs wants an integer from 1 to 1000, got 'none'");
+  refused("bench attention runs=none", "runs wants an integer, 0 or one from 1 to 1000, got 'none'");
 }
 
 }  // namespace

@@ -3,78 +3,63 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "backend/backend.h"
 #include "bench/measure.h"
 #include "data/packing.h"
 #include "model/linear.h"
-#include "reference/attention.h"
+#include "unit/backend/attention_problem.h"
 
 namespace longspan::bench {
 namespace {
 
-std::vector<double> Widen(const Buffer& x) {
-  const float* const data = x.tensor().data<float>();
-  return {data, data + x.tensor().num_elements()};
+bool Sees(std::string_view name, int64_t row, int64_t key) {
+  if (key > row) return false;
+  if (name == "packed_512") return key / 512 == row / 512;
+  if (name == "window_1024") return row - key < 1024;
+  return name == "causal";
 }
 
-double RelativeError(const Buffer& x, const std::vector<double>& reference) {
-  const std::vector<double> wide = Widen(x);
+double RelativeError(const cpu::Floats& got, const std::vector<double>& want) {
   double difference = 0, norm = 0;
-  for (size_t i = 0; i < wide.size(); ++i) {
-    difference += (wide[i] - reference[i]) * (wide[i] - reference[i]);
-    norm += reference[i] * reference[i];
+  for (size_t i = 0; i < want.size(); ++i) {
+    difference += std::pow(static_cast<double>(got[i]) - want[i], 2);
+    norm += want[i] * want[i];
   }
   return std::sqrt(difference / norm);
 }
 
-// Long enough for three documents, and for rows that the window cuts off.
-TEST(BenchCases, MasksAreWhatTheirNamesSay) {
-  constexpr int64_t kLength = 1100, kHeads = 2, kWidth = 16;
-  const std::vector<int32_t> kv_of = {0, 0};
-  const Range span = {0, kLength};
-  const auto buffer = [](std::string_view name, int64_t heads) {
-    return RandomBuffer(name, DType::kFloat32, {kLength, heads, kWidth});
-  };
-  const Buffer q = buffer("q", kHeads), k = buffer("k", 1), v = buffer("v", 1), dout = buffer("dout", kHeads);
-  const reference::AttentionShape shape = {kLength, kLength, kHeads, 1, kWidth, kWidth};
-  const reference::AttentionScores<double> scores = {.scale = 0.25};
-
-  const auto sees = [](std::string_view name, int64_t row, int64_t key) {
-    if (key > row) return false;
-    if (name == "packed_512") return key / 512 == row / 512;
-    if (name == "window_1024") return row - key < 1024;
-    return name == "causal";
-  };
-  const std::unique_ptr<Backend> backend = MakeCpuBackend(2);
+// Long enough for three documents, for rows that the window cuts off, and for two forward key blocks in bf16;
+// at the widths that are measured, on every target.
+TEST(BenchCases, AttentionOfEveryMaskAndWidth) {
+  constexpr int64_t kLength = 1100;
   ASSERT_EQ(MaskCases().size(), 3u);
+  cpu::Random random(1);
   for (const MaskCase& c : MaskCases()) {
-    SCOPED_TRACE(c.name);
     const Mask mask = c.Make(kLength);
-    AttentionCall call;
-    call.mask = &mask;
-    call.query_spans = call.key_spans = {&span, 1};
-    call.kv_of = kv_of;
-    call.scale = static_cast<float>(scores.scale);
-    const Buffer out(DType::kFloat32, {kLength, kHeads, kWidth}), lse(DType::kFloat32, {kLength, kHeads}),
-        delta(DType::kFloat32, {kLength, kHeads}), dq(DType::kFloat32, {kLength, kHeads, kWidth}),
-        dk(DType::kFloat32, {kLength, 1, kWidth}), dv(DType::kFloat32, {kLength, 1, kWidth});
-    backend->AttentionForward(call, q.tensor(), k.tensor(), v.tensor(), true, true, {}, out.tensor(),
-                              lse.tensor());
-    backend->AttentionDelta(out.tensor(), dout.tensor(), delta.tensor());
-    backend->AttentionBackward(call, q.tensor(), k.tensor(), v.tensor(), dout.tensor(), lse.tensor(),
-                               delta.tensor(), dq.tensor(), dk.tensor(), dv.tensor());
-
-    const auto sees_key = [&](int64_t row, int64_t key) { return sees(c.name, row, key); };
-    const auto forward =
-        reference::AttentionForward(shape, kv_of, scores, Widen(q), Widen(k), Widen(v), sees_key);
-    const auto gradients = reference::AttentionBackward(shape, kv_of, scores, Widen(q), Widen(k), Widen(v),
-                                                        forward, Widen(dout), sees_key);
-    EXPECT_LT(RelativeError(out, forward.out), 1e-5);
-    EXPECT_LT(RelativeError(dq, gradients.dq), 1e-5);
-    EXPECT_LT(RelativeError(dk, gradients.dk), 1e-5);
-    EXPECT_LT(RelativeError(dv, gradients.dv), 1e-5);
+    for (int64_t row = 0; row < kLength; ++row)
+      for (int64_t key = 0; key < kLength; ++key)
+        ASSERT_EQ(mask.Row(row).Sees(key), Sees(c.name, row, key)) << c.name << " " << row << " " << key;
+    for (const int64_t width : HeadDims()) {
+      // Numbers that bf16 holds, so that one reference serves both dtypes.
+      cpu::Problem p =
+          cpu::MakeProblem(kLength, cpu::EvenHeads(2, 1), width, width, DType::kBFloat16, mask, random);
+      const cpu::Expected expected = cpu::Reference(p);
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        p.dtype = dtype;
+        for (const cpu::CpuTarget target : cpu::TargetsFor(dtype)) {
+          SCOPED_TRACE(fmt::format("{}, width {}, {}, {}", c.name, width, Name(dtype), Name(target)));
+          cpu::Plan plan = cpu::Whole(p, target);
+          plan.num_threads = cpu::kFew;
+          if (dtype == DType::kBFloat16) plan.delta = expected.delta;  // not of an output that was rounded
+          const cpu::Result got = cpu::Compute(p, plan);
+          const double tolerance = dtype == DType::kBFloat16 ? 5e-3 : 1e-5;
+          EXPECT_LT(RelativeError(got.out, expected.forward.out), tolerance);
+          EXPECT_LT(RelativeError(got.dq, expected.gradients.dq), tolerance);
+          EXPECT_LT(RelativeError(got.dk, expected.gradients.dk), tolerance);
+          EXPECT_LT(RelativeError(got.dv, expected.gradients.dv), tolerance);
+        }
+      }
+    }
   }
 }
 
