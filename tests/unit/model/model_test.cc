@@ -420,6 +420,9 @@ TEST(Flops, CountsAreExact) {
     const double pairs =
         (flops.useful - 6 * parameters * static_cast<double>(batch.num_tokens)) / (12 * 2 * 48);
     EXPECT_EQ(flops.attention_hardware, 14 * 2 * 48 * pairs);
+    const StepFlops recomputed = CountFlops(config, mask, 4096, batch.documents, /*keeps_context=*/false);
+    EXPECT_EQ(recomputed.attention_hardware, 18 * 2 * 48 * pairs);
+    EXPECT_EQ(recomputed.useful, flops.useful);
     return pairs;
   };
   EXPECT_EQ(useful_pairs({}, {{0, 4096}}), 8390656);
