@@ -271,9 +271,8 @@ ActivationPolicy ResolvePolicy(TrainConfig& c) {
     }
     Require(
         ExitCode::kUsage, policy.Keeps(Activation::kDecoderLayerInput),
-        "decoder_layer_input=remat: a layer's input could only be computed again by all the layers below, "
-        "and "
-        "everything else of the layer is computed from it; give device or offload");
+        "decoder_layer_input=remat: only all the layers below could compute a layer's input again, and all "
+        "else that the layer computes again is made from it; give device or offload");
     return policy;
   }
   for (const auto& [id, field] : kPlacementKeys)
