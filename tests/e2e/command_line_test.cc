@@ -152,6 +152,43 @@ TEST_F(CommandLine, ARunIsReportedAndNotOverwritten) {
   ExpectRefused("train " + Quick(), 2, {"runs/a already has steps", "resume=auto"});
 }
 
+// A run's config.yml, with what it leaves unset, makes the same run again.
+TEST_F(CommandLine, WhatALayerKeepsIsSaidAndReadBack) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"",
+       "keeps     decoder_layer_input, query_proj, key_proj, value_proj, context; by remat_policy "
+       "save_qkv_proj_with_context\n"},
+      {"remat_policy=full", "keeps     decoder_layer_input; by remat_policy full\n"},
+      {"remat_policy=custom mlpwi_0=device mlpwo=device",
+       "keeps     decoder_layer_input, mlpwi_0; by remat_policy custom\n"}};
+  int n = 0;
+  for (const auto& [keys, line] : cases) {
+    std::string quick = Quick();
+    quick.replace(quick.find("run_name=a"), 10, fmt::format("run_name=first{}", n));
+    const ProgramResult run = RunProgram(fmt::format("train {} {}", quick, keys));
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_NE(run.output.find(line), std::string::npos) << run.output;
+    const ProgramResult again =
+        RunProgram(fmt::format("train {}/runs/first{}/config.yml run_name=again{}", directory_.path(), n, n));
+    EXPECT_EQ(again.exit_code, 0) << again.output;
+    EXPECT_NE(again.output.find(line), std::string::npos) << again.output;
+    ++n;
+  }
+}
+
+TEST_F(CommandLine, SequencesInPasses) {
+  ExpectRefused("train tokens_per_pass=32 " + Quick(), 2, {"tokens_per_pass 32", "text.txt", "at least "});
+  std::ofstream documents(directory_ / "documents.jsonl");
+  for (int i = 0; i < 20; ++i) documents << "{\"input_ids\": [1, 2, 3, 4, 5]}\n";
+  documents.close();
+  std::string quick = Quick();
+  quick.replace(quick.find("text.txt"), 8, "documents.jsonl");
+  const ProgramResult run = RunProgram("train tokens_per_pass=16 " + quick);
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("in 1 micro-step, in passes of at most 16 tokens"), std::string::npos)
+      << run.output;
+}
+
 TEST_F(CommandLine, RunsWithoutANameDoNotMeet) {
   std::string unnamed = Quick();
   unnamed.replace(unnamed.find("run_name=a"), 10, "");
