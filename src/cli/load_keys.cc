@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/names.h"
+#include "data/utf8.h"
 
 namespace longspan {
 namespace {
@@ -41,8 +42,29 @@ std::optional<bool> ParseBool(std::string_view text) {
   return std::nullopt;
 }
 
+// What a run was given stands in its config.yml, and yaml-cpp writes U+FFFD for what is no text.
+void CheckCharacters(const Key& key, const std::string& text, const std::string& where) {
+  const auto is_written = [](char32_t code) {
+    return (code & 0xFFFEu) != 0xFFFE && (code < 0xFDD0 || code > 0xFDEF);
+  };
+  size_t at = 0;
+  const size_t valid = ValidUtf8Prefix(text);
+  while (at < valid) {
+    const size_t begin = at;
+    if (is_written(NextCodePoint(text, &at))) continue;
+    at = begin;
+    break;
+  }
+  Require(
+      ExitCode::kUsage, at == text.size(),
+      "{}: {} is not UTF-8 text at byte {} of '{}', so no recipe can hold it; convert it, or rename the file "
+      "it names",
+      where, key.name, at, Shown(text));
+}
+
 void CheckText(const Key& key, const std::string& text, const std::string& where) {
   if (text.empty() && key.default_text.empty()) return;  // unset
+  CheckCharacters(key, text, where);
   const std::string got = fmt::format("'{}'", Shown(text));
   if (!key.choices.empty() && std::ranges::find(key.choices, text) == key.choices.end()) {
     const std::string_view nearest = NearestName(text, key.choices);
@@ -59,6 +81,7 @@ void SetMap(const Key& key, const YAML::Node& node, const std::string& where) {
       FailValue(key, "a map in which not all names and values are plain words", where);
     const std::string& name = entry.first.Scalar();
     Require(ExitCode::kUsage, !name.empty(), "{}: {} has an entry without a name", where, key.name);
+    CheckCharacters(key, name, where);
     CheckText(key, entry.second.Scalar(), where);
     Require(ExitCode::kUsage, map.emplace(name, entry.second.Scalar()).second, "{}: '{}' is repeated in {}",
             where, Shown(name), key.name);

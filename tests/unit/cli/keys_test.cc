@@ -95,6 +95,28 @@ TEST(Keys, AMapReadsBackAsItWasWritten) {
   EXPECT_EQ(back.strategy, config.strategy);
 }
 
+// yaml-cpp would write them as U+FFFD, and config.yml would say another thing than was given.
+TEST(Keys, WhatIsNoTextIsRefused) {
+  for (const std::string bad : {"a\xF5", "\xC3", "a\xED\xA0\x80", "a\uFFFF", "a\uFDD0", "a\U0001FFFE"}) {
+    for (const std::string& argument : {"path=" + bad, "weights={" + bad + ": 1}", "weights={b: " + bad + "}",
+                                        RecipeFile("weights: " + bad + "\n")}) {
+      try {
+        Config config;
+        LoadKeys("count", Keys(config), std::vector<std::string>{argument});
+        ADD_FAILURE() << "accepted: " << argument;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kUsage);
+        EXPECT_NE(std::string(error.what()).find("is not UTF-8 text at byte "), std::string::npos)
+            << error.what();
+      }
+    }
+  }
+  Config config, back;
+  config.path = "\u00e9\u4e2d\U0001f600\uFFFD\uFDCF";
+  LoadKeys("count", Keys(back), std::vector<std::string>{RecipeFile(WriteRecipe(Keys(config)))});
+  EXPECT_EQ(back.path, config.path);
+}
+
 TEST(Keys, OptionsStandApart) {
   EXPECT_EQ(Load({"--format", "json", "count=2"}).format, "json");
   EXPECT_EQ(Load({"--format=json"}).format, "json");
