@@ -52,7 +52,9 @@ class TokenizeTest : public ::testing::Test {
 
 TEST_F(TokenizeTest, PlainIdsAreThoseOfAllDocuments) {
   WriteText(folder_ / "d/1.txt", "abba");
-  WriteText(folder_ / "d/2.jsonl", "{\"text\": \"ac\"}\n\n{\"input_ids\": [3, 3]}\n{\"text\": \"\"}\n");
+  // Of two texts nothing is left: one is empty, the other has no character that the tokenizer knows.
+  WriteText(folder_ / "d/2.jsonl",
+            "{\"text\": \"ac\"}\n\n{\"input_ids\": [3, 3]}\n{\"text\": \"\"}\n{\"text\": \"xyz\"}\n");
   WriteText(folder_ / "d/3.txt.gz", Gzip("h"));
   config_.format = "u32";
   const TokenizeReport report = Run(folder_ / "d", "out.bin");

@@ -64,7 +64,17 @@ TEST(Rope, Yarn) {
   ExpectFrequencies(RopeInverseFrequencies(rope, 16),
                     {1, 0.177827941004, 0.0237170824513, 0.00281170662595, 0.00025, 4.4456985251e-05,
                      7.90569415042e-06, 1.40585331298e-06});
+  // A ramp that would begin before the first dimension, and one that would end behind the last.
+  rope = {.kind = Kind::kYarn, .factor = 4, .original_max_position_embeddings = 100};
+  ExpectFrequencies(RopeInverseFrequencies(rope, 16), {1, 0.237170824513, 0.05, 0.00790569415042, 0.0025,
+                                                       0.000790569415042, 0.00025, 7.90569415042e-05});
+  rope.original_max_position_embeddings = 1e6;
+  rope.beta_fast = 3000;
+  rope.beta_slow = 0.001;
+  ExpectFrequencies(RopeInverseFrequencies(rope, 16), {1, 0.316227766017, 0.1, 0.0316227766017, 0.009375,
+                                                       0.00276699295265, 0.0008125, 0.000237170824513});
   // Both ends of the ramp in one place: a step there.
+  rope = {.kind = Kind::kYarn, .theta = 1e6, .factor = 4, .original_max_position_embeddings = 4096};
   rope.beta_fast = rope.beta_slow = 4096 / (2 * 3.14159265358979323846);
   const std::vector<double> step = RopeInverseFrequencies(rope, 16);
   EXPECT_DOUBLE_EQ(step[0], 1);
