@@ -189,6 +189,9 @@ KeyList TrainKeys(TrainConfig& config) {
       "mlpwo", &config.mlpwo,
       "Of custom: the output of the down projection. Only models that norm it (Gemma) need it again; "
       "others never keep it. Empty: remat.");
+  keys.Add("offload_directory", &config.offload_directory,
+           "A folder on a fast disk: what is offloaded is kept in a file there that has no name and is gone "
+           "when the run ends, however it ends; empty: in host memory.");
   keys.Add(
       "tokens_per_pass", &config.tokens_per_pass,
       "A longer sequence is walked in passes of at most so many tokens, each of the whole documents that "

@@ -60,4 +60,25 @@ void EventSource::Fail(Failure failure) {
   for (const auto& callback : callbacks) callback(state_->failure);
 }
 
+Event Both(const Event& a, const Event& b) {
+  struct Missing {
+    std::mutex mutex;
+    int events = 2;
+    Failure failure;  // the first
+    EventSource source;
+  };
+  const auto missing = std::make_shared<Missing>();
+  for (const Event& event : {a, b}) {
+    event.OnDone([missing](const Failure& failure) {
+      {
+        std::lock_guard lock(missing->mutex);
+        if (failure && !missing->failure) missing->failure = failure;
+        if (--missing->events > 0) return;
+      }
+      missing->source.Fail(missing->failure);  // sets it where there is none
+    });
+  }
+  return missing->source.event();
+}
+
 }  // namespace longspan

@@ -41,4 +41,7 @@ class EventSource {
   std::shared_ptr<Event::State> state_;
 };
 
+// Happens once both have happened; fails, once both have happened or failed, if one has failed.
+Event Both(const Event& a, const Event& b);
+
 }  // namespace longspan

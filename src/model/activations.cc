@@ -53,7 +53,7 @@ namespace {
 int64_t BytesOf(const ModelConfig& config, int64_t rows, DType dtype, const ActivationPolicy& policy) {
   int64_t bytes = 0;
   for (const ActivationRow& row : ActivationTable())
-    if (policy.Keeps(row.id))
+    if (policy.Of(row.id) == Placement::kDevice)
       bytes += config.num_hidden_layers *
                Arena::AllocationBytes(ActivationShape(config, row.id, rows, dtype).num_bytes());
   return bytes;
@@ -66,8 +66,7 @@ ResidentActivationStore::ResidentActivationStore(const ModelConfig& config, int6
     : arena_(measure ? Arena::Mode::kMeasure : Arena::Mode::kReal, BytesOf(config, rows, dtype, policy)) {
   for (const ActivationRow& row : ActivationTable()) {
     CHECK(policy == ActivationPolicy() || !row.recomputed_from.empty() || policy.Keeps(row.id));
-    CHECK(policy.Of(row.id) != Placement::kOffload);
-    if (!policy.Keeps(row.id)) continue;
+    if (policy.Of(row.id) != Placement::kDevice) continue;
     const Tensor shape = ActivationShape(config, row.id, rows, dtype);
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
       slots_[Index(row.id)].push_back(arena_.Allocate(row.name, shape.dtype(), shape.shape()));

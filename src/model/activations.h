@@ -82,7 +82,7 @@ class ActivationStore {
   virtual ~ActivationStore() = default;
   virtual bool Kept(Activation id) const = 0;
   // Forward: where to write it (only if Kept), then that it is written. What is written may still be read
-  // until the next layer's is asked for.
+  // until that of the layer after the next is asked for.
   virtual Tensor Slot(int layer, Activation id) = 0;
   virtual void Keep(int layer, Activation id) = 0;
   // Backward: will be needed soon; give it back (only if Kept), once, to whoever may then write over it.
@@ -90,11 +90,11 @@ class ActivationStore {
   virtual Tensor Take(int layer, Activation id) = 0;
 };
 
-// Everything kept stays on the device.
+// Stays on the device.
 class ResidentActivationStore final : public ActivationStore {
  public:
-  // `policy` keeps at least what can't be recomputed, or nothing, and offloads nothing. `measure`: addresses
-  // and sizes but no memory (a dry run).
+  // Holds what `policy` has on the device; it keeps, somewhere, at least what can't be recomputed, or
+  // nothing. `measure`: addresses and sizes but no memory (a dry run).
   ResidentActivationStore(const ModelConfig& config, int64_t rows, DType dtype,
                           const ActivationPolicy& policy, bool measure);
   bool Kept(Activation id) const override { return !slots_[Index(id)].empty(); }

@@ -14,6 +14,7 @@
 #include "data/files.h"
 #include "model/context_extension.h"
 #include "model/remat_policy.h"
+#include "train/offloaded_activations.h"
 #include "train/run_directory.h"
 
 namespace longspan {
@@ -315,12 +316,18 @@ void ResolveActivations(Job& job) {
   for (const auto& [id, field] : kPlacementKeys) {
     if (!IsRead(job.model, id)) continue;
     job.activations.Set(id, policy.Of(id));
-    Require(
-        ExitCode::kUsage, policy.Of(id) != Placement::kOffload,
-        "remat_policy {} offloads {}, and there is nowhere yet to offload it to; keep it on the device or "
-        "have it computed again (remat_policy=custom {}=device or {}=remat)",
-        job.config.remat_policy, RowOf(id).name, RowOf(id).name, RowOf(id).name);
   }
+}
+
+void ResolveOffload(const Job& job) {
+  const std::string& directory = job.config.offload_directory;
+  if (directory.empty() || job.forward_only) return;
+  Require(ExitCode::kUsage, AnyOffloaded(job.activations),
+          "offload_directory is {}, but nothing is offloaded by remat_policy {}; leave it out, or take a "
+          "policy that offloads (minimal_offloaded, or custom with a key like context=offload)",
+          directory, job.config.remat_policy);
+  Require(ExitCode::kUsage, IsDirectory(directory),
+          "offload_directory {} is not a folder; make it or give another", directory);
 }
 
 void ResolveRun(TrainConfig& c) {
@@ -358,6 +365,7 @@ void Resolve(Job& job) {
   ResolveRanks(job);
   ResolveAttention(job);
   ResolveActivations(job);
+  ResolveOffload(job);
   CheckPasses(job);
   ResolveRun(job.config);
 }

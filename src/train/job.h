@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "model/model.h"
 #include "parallel/layout.h"
+#include "train/tier.h"
 #include "train/train_config.h"
 
 namespace longspan {
@@ -33,6 +34,7 @@ struct Job {
   MaskSpec mask;
   std::vector<std::string> strategies;  // of each of the model's layer kinds, in their order
   ActivationPolicy activations;         // what a layer keeps: of what its backward pass reads
+  OffloadHooks offload_hooks;           // for tests
   bool forward_only = false;  // evaluation: nothing is kept for a backward pass, no gradients, no optimizer
 
   ModelOptions model_options() const;

@@ -45,6 +45,8 @@ std::string MetricsLine(const StepMetrics& m) {
                                  {"hfu", or_null(m.hfu)},
                                  {"communication_wait_seconds", m.communication_wait_seconds},
                                  {"memory_peak_bytes", m.memory_peak_bytes}};
+  if (m.offload_bytes_written) line["offload_bytes_written"] = *m.offload_bytes_written;
+  if (m.offload_wait_seconds) line["offload_wait_seconds"] = *m.offload_wait_seconds;
   if (m.eval_loss) line["eval_loss"] = *m.eval_loss;
   return line.dump() + "\n";
 }

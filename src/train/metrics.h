@@ -15,12 +15,14 @@ struct StepMetrics {
   int64_t tokens = 0;  // rows that are no padding, over all sequences of the step
   double padding = 0;  // share of the rows that are
   double step_seconds = 0;
-  double tokens_per_second = 0;           // of one rank
-  double tflops_per_second = 0;           // of one rank: useful FLOPs, pairs counted exactly
-  std::optional<double> mfu, hfu;         // unset without a known peak
-  double communication_wait_seconds = 0;  // mean over ranks
-  int64_t memory_peak_bytes = 0;          // largest rank
-  std::optional<double> eval_loss;        // mean over the held-out targets, after the update
+  double tokens_per_second = 0;                  // of one rank
+  double tflops_per_second = 0;                  // of one rank: useful FLOPs, pairs counted exactly
+  std::optional<double> mfu, hfu;                // unset without a known peak
+  double communication_wait_seconds = 0;         // mean over ranks
+  int64_t memory_peak_bytes = 0;                 // largest rank
+  std::optional<int64_t> offload_bytes_written;  // by all ranks; unset where nothing is offloaded
+  std::optional<double> offload_wait_seconds;    // mean over ranks
+  std::optional<double> eval_loss;               // mean over the held-out targets, after the update
 };
 
 // One JSON object and a newline; numbers with all their digits.

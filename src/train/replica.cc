@@ -35,7 +35,11 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       layout_(job.MakeLayout()),
       strategies_(MakeStrategies(job, mesh_)),
       weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get()),
-      activations_(job.model, layout_.rows_per_rank(), job.dtype, job.activations, backend_->dry()),
+      background_(AnyOffloaded(job.activations) && !backend_->dry()
+                      ? std::make_unique<Background>(job.offload_hooks.before_each)
+                      : nullptr),
+      activations_(job.model, layout_.rows_per_rank(), job.dtype, job.activations,
+                   job.config.offload_directory, *backend_, background_.get(), job.offload_hooks),
       model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), weights_,
              activations_),
       loader_(job.model, job.model_options(), layout_, context_rank()) {}
@@ -65,9 +69,16 @@ std::map<std::string, int64_t> Replica::MemoryByName() const {
   for (const auto& [name, n] : weights_.memory().peak_by_name()) bytes[name] += n;
   for (const auto& [name, n] : backend_->arena().peak_by_name()) bytes["step." + name] += n;
   for (const ActivationRow& row : ActivationTable())
-    if (activations_.Kept(row.id))
-      bytes["activations." + std::string(row.name)] += activations_.num_bytes(row.id);
+    if (activations_.resident().Kept(row.id))
+      bytes["activations." + std::string(row.name)] += activations_.resident().num_bytes(row.id);
+  if (activations_.in_flight_bytes() > 0) bytes["activations in flight"] += activations_.in_flight_bytes();
   bytes["rotary tables and tokens"] += loader_.num_bytes();
+  return bytes;
+}
+
+std::map<std::string, int64_t> Replica::OffloadedByName() const {
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [name, n] : activations_.tier().BytesByName()) bytes["activations." + name] += n;
   return bytes;
 }
 
@@ -75,6 +86,12 @@ int64_t Replica::memory_bytes() const {
   int64_t sum = 0;
   for (const auto& [name, n] : MemoryByName()) sum += n;
   return sum;
+}
+
+std::map<std::string, int64_t> DryRun::AllMemory() const {
+  std::map<std::string, int64_t> all = memory;
+  for (const auto& [name, bytes] : host_memory) all["host." + name] += bytes;
+  return all;
 }
 
 int64_t SequenceBytes(const Job& job) {
@@ -100,7 +117,11 @@ DryRun RunDry(const Job& job, int rank) {
     replica.LossAndGradients(batch, 1.0);
     if (job.eval_corpus) replica.Loss(batch);
   }
-  DryRun result = {replica.MemoryByName(), world->traffic()};
+  DryRun result;
+  result.memory = replica.MemoryByName();
+  (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();
+  result.traffic = world->traffic();
+  result.offload_bytes_written = replica.offload_bytes_written();
   result.memory["sequences"] = SequenceBytes(job);
   if (job.micro_steps() > 1) result.memory["gradients of micro-steps"] = result.memory["gradients"];
   return result;

@@ -14,6 +14,7 @@
 #include "model/sequence.h"
 #include "parallel/strategy.h"
 #include "train/job.h"
+#include "train/offloaded_activations.h"
 #include "train/weights.h"
 
 namespace longspan {
@@ -41,9 +42,13 @@ class Replica {
   // Also adds the gradients of loss_scale · that sum to the weights' gradients, for this rank's rows alone.
   double LossAndGradients(const Batch& batch, double loss_scale);
 
-  // Bytes by name, at their highest so far.
+  // Bytes by name, at their highest so far: on the device, and in the tier of what is offloaded.
   std::map<std::string, int64_t> MemoryByName() const;
-  int64_t memory_bytes() const;
+  std::map<std::string, int64_t> OffloadedByName() const;
+  int64_t memory_bytes() const;  // on the device
+  // Written to the tier so far; of the time that the backend waited, that for the tier.
+  int64_t offload_bytes_written() const { return activations_.tier().bytes_written(); }
+  double offload_wait_seconds() const { return activations_.wait_seconds(); }
 
  private:
   // Σ of f over the passes of a sequence.
@@ -55,7 +60,8 @@ class Replica {
   Layout layout_;
   std::vector<std::unique_ptr<AttentionStrategy>> strategies_;  // by layer kind
   ResidentWeights weights_;
-  ResidentActivationStore activations_;
+  std::unique_ptr<Background> background_;  // null: nothing is offloaded, or it is dry
+  OffloadedActivations activations_;
   Model model_;
   SequenceLoader loader_;
 };
@@ -66,7 +72,13 @@ class Replica {
 // step: its sequences, and the gradients of earlier micro-steps.
 struct DryRun {
   std::map<std::string, int64_t> memory;
+  // What is offloaded, by name, and where: either may be empty.
+  std::map<std::string, int64_t> host_memory, disk;
   Comm::Traffic traffic;
+  int64_t offload_bytes_written = 0;  // to the tier
+
+  // All of memory and host_memory, whose names get the prefix "host.".
+  std::map<std::string, int64_t> AllMemory() const;
 };
 DryRun RunDry(const Job& job, int rank);
 

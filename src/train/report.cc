@@ -13,6 +13,7 @@
 
 #include "core/format.h"
 #include "data/data_report.h"
+#include "train/offloaded_activations.h"
 
 namespace longspan {
 namespace {
@@ -87,6 +88,34 @@ std::string Line(std::string_view title, const std::string& value) {
   return fmt::format("{:<9} {}\n", title, value);
 }
 
+// A row for each name, the largest first.
+std::string MemoryTable(const std::map<std::string, int64_t>& memory) {
+  const std::vector<Named> rows = LargestFirst(memory);
+  size_t width = 0;
+  for (const auto& [name, bytes] : rows) width = std::max(width, name.size());
+  std::string text;
+  for (const auto& [name, bytes] : rows)
+    text += fmt::format("{:<9} {:<{}}  {:>9}\n", "", name, width, FormatBytes(bytes));
+  return text;
+}
+
+// Where what is offloaded goes, how much of it there is, and what a step writes there.
+std::string OffloadLines(const Job& job, const DryRun& dry) {
+  const std::string& directory = job.config.offload_directory;
+  const std::string where =
+      directory.empty() ? "host memory"
+      : WritesDirectly(directory)
+          ? fmt::format("{}, past the page cache", directory)
+          : fmt::format("{}, through the page cache (its file system refuses direct I/O)", directory);
+  const auto& offloaded = directory.empty() ? dry.host_memory : dry.disk;
+  const bool in_passes =
+      job.pass_length() < job.config.max_target_length;  // whose number the documents decide
+  const int64_t written = dry.offload_bytes_written * job.mesh.ranks() * (in_passes ? 1 : job.micro_steps());
+  return Line("offload", fmt::format("{} a rank in {}; {} written a {}", FormatBytes(Total(offloaded)), where,
+                                     FormatBytes(written), in_passes ? "pass" : "step")) +
+         MemoryTable(offloaded);
+}
+
 // A source's documents, their lengths, and what the run makes of them.
 std::string DataLines(const Job& job, const DataSource& source) {
   const TrainConfig& c = job.config;
@@ -143,8 +172,7 @@ MachinePeak FindPeak(const Job& job) {
   return {peak.flops_per_second, peak.unit + ", measured"};
 }
 
-std::string StartReport(const Job& job, const MachinePeak& peak,
-                        const std::map<std::string, int64_t>& memory) {
+std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& dry) {
   const TrainConfig& c = job.config;
   const ModelConfig& m = job.model;
   std::string text;
@@ -179,12 +207,9 @@ std::string StartReport(const Job& job, const MachinePeak& peak,
                 : ""));
   line("keeps", KeptActivations(job));
 
-  const std::vector<Named> rows = LargestFirst(memory);
-  size_t width = 0;
-  for (const auto& [name, bytes] : rows) width = std::max(width, name.size());
-  line("memory", fmt::format("{} a rank", FormatBytes(Total(memory))));
-  for (const auto& [name, bytes] : rows)
-    text += fmt::format("{:<9} {:<{}}  {:>9}\n", "", name, width, FormatBytes(bytes));
+  line("memory", fmt::format("{} a rank", FormatBytes(Total(dry.memory))));
+  text += MemoryTable(dry.memory);
+  if (AnyOffloaded(job.activations)) text += OffloadLines(job, dry);
   line("run", job.run_directory());
   return text;
 }

@@ -58,7 +58,8 @@ struct TrainConfig {
   // Of custom: device | offload | remat; empty: device for the input of a layer, remat for the others.
   std::string decoder_layer_input, query_proj, key_proj, value_proj, context, out_proj, mlpwi_0, mlpwi_1,
       mlpwo;
-  int64_t tokens_per_pass = 0;  // 0: all of a sequence
+  std::string offload_directory;  // empty: what is offloaded goes to host memory
+  int64_t tokens_per_pass = 0;    // 0: all of a sequence
 
   // Attention and numbers.
   std::string attention_mask = "causal";

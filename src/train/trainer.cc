@@ -46,16 +46,20 @@ class Trainer {
   StepBatches ReadBatches();
   // Σ over ranks of this micro-step's gradients, added to those of the micro-steps before.
   void SumGradients(int64_t micro);
-  // Fills in what is measured rather than computed with.
-  void Measure(StepMetrics& metrics, const StepBatches& batches, double seconds, double matmul_flops,
-               double waited);
+  // What a rank has done and waited for since it began.
+  struct Tally {
+    double seconds, matmul_flops, waited, offload_waited;  // waited: for other ranks
+    int64_t offload_bytes_written;
+  };
+  Tally TallyNow();
+  // Fills in what is measured rather than computed with, over the step between the two.
+  void Measure(StepMetrics& metrics, const StepBatches& batches, const Tally& before, const Tally& after);
   int64_t PeakMemory();  // of the largest rank; collective
   double Evaluate();
   void Save();
 
   // Σ over ranks in place; the time it takes counts as waiting.
   void SumOverRanks(std::span<double> values);
-  double waited() { return wait_seconds_ + replica_.backend().wait_seconds(); }
   bool IsLead() { return replica_.world().rank() == 0; }
 
   const Job& job_;
@@ -82,7 +86,7 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
 }
 
 StepMetrics Trainer::Step() {
-  const double start = Now(), flops_before = replica_.backend().matmul_flops(), waited_before = waited();
+  const Tally before = TallyNow();
   const StepBatches batches = ReadBatches();
 
   double loss = 0;
@@ -106,8 +110,7 @@ StepMetrics Trainer::Step() {
   optimizer_.Update(metrics.learning_rate, metrics.grad_norm);
   metrics.step = ++step_;
 
-  Measure(metrics, batches, Now() - start, replica_.backend().matmul_flops() - flops_before,
-          waited() - waited_before);
+  Measure(metrics, batches, before, TallyNow());
   return metrics;
 }
 
@@ -153,9 +156,21 @@ void Trainer::SumGradients(int64_t micro) {
   }
 }
 
-void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, double seconds, double matmul_flops,
-                      double waited) {
-  double sums[2] = {matmul_flops, waited};
+Trainer::Tally Trainer::TallyNow() {
+  const double offload_waited = replica_.offload_wait_seconds();
+  return {.seconds = Now(),
+          .matmul_flops = replica_.backend().matmul_flops(),
+          .waited = wait_seconds_ + replica_.backend().wait_seconds() - offload_waited,
+          .offload_waited = offload_waited,
+          .offload_bytes_written = replica_.offload_bytes_written()};
+}
+
+void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, const Tally& before,
+                      const Tally& after) {
+  const double seconds = after.seconds - before.seconds;
+  double sums[4] = {after.matmul_flops - before.matmul_flops, after.waited - before.waited,
+                    after.offload_waited - before.offload_waited,
+                    static_cast<double>(after.offload_bytes_written - before.offload_bytes_written)};
   SumOverRanks(sums);
   const double ranks = job_.mesh.ranks();
   metrics.tokens = batches.num_tokens;
@@ -169,6 +184,10 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, double s
     metrics.hfu = (sums[0] + batches.flops.attention_hardware) / seconds / peak_flops_;
   }
   metrics.communication_wait_seconds = sums[1] / ranks;
+  if (AnyOffloaded(job_.activations)) {
+    metrics.offload_wait_seconds = sums[2] / ranks;
+    metrics.offload_bytes_written = static_cast<int64_t>(sums[3]);
+  }
 }
 
 int64_t Trainer::PeakMemory() {
@@ -269,10 +288,10 @@ void Train(const Job& job, const std::string& config_yaml) {
   if (!checkpoint.empty()) CheckCheckpointModel(checkpoint, job.model);
   const MachinePeak peak = FindPeak(job);
   RequireMemory(job, {{"sequences", SequenceBytes(job)}});  // before a dry run makes one
-  const std::map<std::string, int64_t> memory = RunDry(job, 0).memory;
-  Show(StartReport(job, peak, memory));
+  const DryRun dry = RunDry(job, 0);
+  Show(StartReport(job, peak, dry));
   if (!checkpoint.empty()) Show(fmt::format("{:<9} {}\n", "resume", checkpoint));
-  RequireMemory(job, memory);
+  RequireMemory(job, dry.AllMemory());
 
   std::unique_ptr<RunDirectory> directory;  // ours until the end
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
@@ -293,7 +312,7 @@ void Train(const Job& job, const std::string& config_yaml) {
 }
 
 std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops) {
-  RequireMemory(job, RunDry(job, 0).memory);
+  RequireMemory(job, RunDry(job, 0).AllMemory());
   std::vector<StepMetrics> measured;
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
     Trainer trainer(job, world, peak_flops);

@@ -106,7 +106,7 @@ TEST_F(MemoryPolicies, NoPolicyChangesABit) {
           EXPECT_TRUE(Run(other) == wanted) << fmt::format("{} {} {} {}", family, dtype, ranks, what);
         };
         for (const RematPolicyRow& row : RematPolicyTable()) {
-          if (row.name == "minimal_offloaded" || row.name == config.remat_policy) continue;
+          if (row.name == config.remat_policy) continue;
           TrainConfig other = config;
           other.remat_policy = row.name;
           expect_same(other, other.remat_policy);
@@ -150,7 +150,6 @@ TEST_F(MemoryPolicies, TheDryRunTakesWhatTheRunTakes) {
     for (const int64_t ranks : {1, 2, 3}) {
       for (const int64_t pass : {0, 40}) {
         for (const RematPolicyRow& row : RematPolicyTable()) {
-          if (row.name == "minimal_offloaded") continue;
           TrainConfig config = Config(family, "bfloat16", ranks);
           config.remat_policy = row.name;
           config.max_target_length = 90;
@@ -319,13 +318,6 @@ TEST_F(MemoryPolicies, WhatWouldDoNothingOrCannotBeIsRefused) {
   config.decoder_layer_input = "remat";
   ExpectError(
       {"decoder_layer_input=remat", "device or offload"}, [&] { PrepareJob(config); }, ExitCode::kUsage);
-  config.decoder_layer_input = "offload";
-  ExpectError(
-      {"offloads decoder_layer_input"}, [&] { PrepareJob(config); }, ExitCode::kUsage);
-  TrainConfig offloaded = Config("llama", "float32", 1);
-  offloaded.remat_policy = "minimal_offloaded";
-  ExpectError(
-      {"minimal_offloaded offloads query_proj"}, [&] { PrepareJob(offloaded); }, ExitCode::kUsage);
 }
 
 }  // namespace

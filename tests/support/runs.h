@@ -65,8 +65,7 @@ inline TrainConfig PlainConfig(const std::string& model, const std::string& data
 }
 
 // Runs it without its report on standard output, and gives back its run directory.
-inline std::string TrainQuietly(const TrainConfig& config) {
-  const Job job = PrepareJob(config);
+inline std::string TrainQuietly(const Job& job) {
   ::testing::internal::CaptureStdout();
   try {
     Train(job, "");
@@ -77,6 +76,8 @@ inline std::string TrainQuietly(const TrainConfig& config) {
   ::testing::internal::GetCapturedStdout();
   return job.run_directory();
 }
+
+inline std::string TrainQuietly(const TrainConfig& config) { return TrainQuietly(PrepareJob(config)); }
 
 // name → values, of a Hugging Face directory.
 inline std::map<std::string, std::vector<float>> ReadWeights(const std::string& directory) {

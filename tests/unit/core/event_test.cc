@@ -85,5 +85,28 @@ TEST(Event, ACallbackMayChainToAnotherEvent) {
   EXPECT_THROW(second.event().Wait(), std::runtime_error);
 }
 
+TEST(Event, BothHappensWithTheSecond) {
+  for (const bool first_is_a : {true, false}) {
+    EventSource a, b;
+    const Event both = Both(a.event(), b.event());
+    (first_is_a ? a : b).Set();
+    EXPECT_FALSE(both.Done());
+    (first_is_a ? b : a).Set();
+    EXPECT_TRUE(both.Done());
+    both.Wait();
+  }
+  EXPECT_TRUE(Both({}, {}).Done());
+}
+
+TEST(Event, BothFailsOnlyOnceNeitherIsUnderWay) {
+  EventSource a, b;
+  const Event both = Both(a.event(), b.event()), other = Both(b.event(), a.event());
+  a.Fail(DiskOnFire);
+  EXPECT_FALSE(both.Done());
+  b.Set();
+  EXPECT_THROW(both.Wait(), std::runtime_error);
+  EXPECT_THROW(other.Wait(), std::runtime_error);
+}
+
 }  // namespace
 }  // namespace longspan

@@ -65,9 +65,11 @@ TEST(Activations, ResidentStoreHoldsWhatItIsToldTo) {
     EXPECT_THROW(store.Slot(2, kKeyProj), std::logic_error);
   }
   EXPECT_THROW(ResidentActivationStore(config, 10, DType::kFloat32, {kContext}, false), std::logic_error);
-  ActivationPolicy elsewhere = {kDecoderLayerInput};
-  elsewhere.Set(kContext, Placement::kOffload);
-  EXPECT_THROW(ResidentActivationStore(config, 10, DType::kFloat32, elsewhere, false), std::logic_error);
+  ActivationPolicy elsewhere = {kDecoderLayerInput, kKeyProj};
+  elsewhere.Set(kDecoderLayerInput, Placement::kOffload);
+  const ResidentActivationStore rest(config, 10, DType::kFloat32, elsewhere, false);
+  EXPECT_FALSE(rest.Kept(kDecoderLayerInput));
+  EXPECT_EQ(rest.num_bytes(), rest.num_bytes(kKeyProj));
 }
 
 // A dry run describes any size: a million tokens of the 8B model on a machine without that memory.

@@ -40,12 +40,18 @@ TEST(MetricsLine, KeepsEveryDigitAndTheOrderOfFields) {
   EXPECT_TRUE(json["mfu"].is_null());
   EXPECT_TRUE(json["hfu"].is_null());
   EXPECT_FALSE(json.contains("eval_loss"));
+  EXPECT_FALSE(json.contains("offload_bytes_written"));
+  EXPECT_FALSE(json.contains("offload_wait_seconds"));
   EXPECT_EQ(json.begin().key(), "step");
   m.mfu = 0.5;
   m.eval_loss = 2.5;
+  m.offload_bytes_written = int64_t{1} << 41;
+  m.offload_wait_seconds = 0.25;
   const auto full = nlohmann::json::parse(MetricsLine(m));
   EXPECT_EQ(full["mfu"], 0.5);
   EXPECT_EQ(full["eval_loss"], 2.5);
+  EXPECT_EQ(full["offload_bytes_written"], int64_t{1} << 41);
+  EXPECT_EQ(full["offload_wait_seconds"], 0.25);
 }
 
 TEST_F(RunDirectoryTest, ResumingCutsTheMetricsBackToTheCheckpoint) {

@@ -1,0 +1,121 @@
+#include "train/tier.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/arena.h"
+#include "core/check.h"
+
+namespace longspan {
+namespace {
+
+int64_t InBlocks(int64_t bytes) {
+  constexpr int64_t kBlock = ScratchFile::kAlignment;
+  return (bytes + kBlock - 1) / kBlock * kBlock;
+}
+
+class HostStorage final : public Tier::Storage {
+ public:
+  explicit HostStorage(int64_t bytes)
+      : arena_(Arena::Mode::kReal, bytes), memory_(arena_.Allocate("host memory", DType::kByte, {bytes})) {}
+  void Write(int64_t offset, const void* data, int64_t bytes) override {
+    std::memcpy(At(offset), data, static_cast<size_t>(bytes));
+  }
+  void Read(int64_t offset, void* data, int64_t bytes) override {
+    std::memcpy(data, At(offset), static_cast<size_t>(bytes));
+  }
+
+ private:
+  std::byte* At(int64_t offset) const { return static_cast<std::byte*>(memory_.raw()) + offset; }
+
+  Arena arena_;
+  const Tensor memory_;
+};
+
+class DiskStorage final : public Tier::Storage {
+ public:
+  DiskStorage(const std::string& directory, int64_t bytes, const FileCalls& calls)
+      : file_(directory, bytes, calls) {}
+  void Write(int64_t offset, const void* data, int64_t bytes) override { file_.Write(offset, data, bytes); }
+  void Read(int64_t offset, void* data, int64_t bytes) override { file_.Read(offset, data, bytes); }
+
+ private:
+  ScratchFile file_;
+};
+
+}  // namespace
+
+Tier::Tier(const std::vector<TierSlot>& slots, const std::string& directory, Background* background,
+           const OffloadHooks& hooks)
+    : background_(background) {
+  int64_t offset = 0;
+  for (const TierSlot& slot : slots) {
+    const int64_t bytes = InBlocks(slot.bytes);
+    slots_.push_back({.name = slot.name, .offset = offset, .bytes = bytes, .last = {}});
+    offset += bytes;
+  }
+  if (background == nullptr || offset == 0) return;
+  if (directory.empty())
+    storage_ = std::make_unique<HostStorage>(offset);
+  else
+    storage_ = std::make_unique<DiskStorage>(directory, offset, *hooks.file_calls);
+}
+
+Tier::~Tier() {
+  for (const Slot& slot : slots_) {
+    try {
+      slot.last.Wait();
+    } catch (const std::exception&) {
+      // Whoever asked for the transfer has its event.
+    }
+  }
+}
+
+Tier::Slot& Tier::Find(int slot, Tensor tensor) {
+  CHECK(0 <= slot && static_cast<size_t>(slot) < slots_.size());
+  Slot& found = slots_[static_cast<size_t>(slot)];
+  CHECK(tensor.num_bytes() <= found.bytes);
+  return found;
+}
+
+Event Tier::Write(int slot, Tensor from, const Event& after) {
+  Slot& to = Find(slot, from);
+  to.written = true;
+  bytes_written_ += InBlocks(from.num_bytes());
+  return Start(
+      to,
+      [storage = storage_.get(), offset = to.offset, from] {
+        storage->Write(offset, from.raw(), from.num_bytes());
+      },
+      after);
+}
+
+Event Tier::Read(int slot, Tensor to, const Event& after) {
+  Slot& from = Find(slot, to);
+  CHECK(from.written);
+  bytes_read_ += InBlocks(to.num_bytes());
+  return Start(
+      from,
+      [storage = storage_.get(), offset = from.offset, to] {
+        storage->Read(offset, to.raw(), to.num_bytes());
+      },
+      after);
+}
+
+Event Tier::Start(Slot& slot, std::function<void()> transfer, const Event& after) {
+  if (background_ == nullptr) return {};
+  slot.last = background_->Post(std::move(transfer), Both(after, slot.last));
+  return slot.last;
+}
+
+std::map<std::string, int64_t> Tier::BytesByName() const {
+  std::map<std::string, int64_t> bytes;
+  for (const Slot& slot : slots_) bytes[std::string(slot.name)] += slot.bytes;
+  return bytes;
+}
+
+bool WritesDirectly(const std::string& directory) {
+  return ScratchFile(directory, ScratchFile::kAlignment).direct();
+}
+
+}  // namespace longspan

@@ -1,0 +1,190 @@
+#include "train/tier.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/arena.h"
+#include "support/expect_error.h"
+#include "support/files.h"
+
+namespace longspan {
+namespace {
+
+constexpr int64_t kBlock = ScratchFile::kAlignment;
+
+void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+// Tensors as tiers want them.
+class Tensors {
+ public:
+  Tensor Make(int64_t bytes, int value) {
+    const int64_t blocks = (bytes + kBlock - 1) / kBlock;
+    const Tensor memory = arena_.Allocate("tensors", DType::kByte, {blocks * kBlock});
+    std::memset(memory.raw(), value, static_cast<size_t>(memory.num_bytes()));
+    return Tensor(memory.raw(), DType::kByte, {bytes});
+  }
+
+ private:
+  Arena arena_{Arena::Mode::kReal, 64 * kBlock};
+};
+
+bool Holds(Tensor tensor, int value) {
+  const uint8_t* bytes = tensor.data<uint8_t>();
+  return std::all_of(bytes, bytes + tensor.num_bytes(), [&](uint8_t x) { return x == value; });
+}
+
+class AnyTier : public ::testing::TestWithParam<bool> {
+ protected:
+  std::unique_ptr<Tier> Make(const std::vector<TierSlot>& slots, Background& background,
+                             const OffloadHooks& hooks = {}) {
+    return std::make_unique<Tier>(slots, GetParam() ? directory_.path() : "", &background, hooks);
+  }
+  testing::TemporaryDirectory directory_;
+  Tensors tensors_;
+};
+INSTANTIATE_TEST_SUITE_P(Where, AnyTier, ::testing::Bool(),
+                         [](const auto& p) { return p.param ? "Disk" : "HostMemory"; });
+
+TEST_P(AnyTier, GivesBackWhatASlotHolds) {
+  Background background;
+  const auto tier = Make({{"a", 100}, {"b", 3 * kBlock + 1}, {"a", kBlock}}, background);
+  const int64_t sizes[] = {100, 3 * kBlock + 1, kBlock - 5};
+  for (int round = 0; round < 2; ++round) {
+    for (int slot = 0; slot < 3; ++slot)
+      tier->Write(slot, tensors_.Make(sizes[slot], 10 * round + slot + 1)).Wait();
+    for (const int slot : {2, 0, 1, 1}) {
+      const Tensor got = tensors_.Make(sizes[slot], 0);
+      tier->Read(slot, got).Wait();
+      EXPECT_TRUE(Holds(got, 10 * round + slot + 1)) << slot;
+    }
+  }
+  EXPECT_EQ(tier->bytes_written(), 2 * 6 * kBlock);
+  EXPECT_EQ(tier->bytes_read(), 2 * (6 + 4) * kBlock);
+  const std::map<std::string, int64_t> bytes = {{"a", 2 * kBlock}, {"b", 4 * kBlock}};
+  EXPECT_EQ(tier->BytesByName(), bytes);
+  EXPECT_TRUE(std::filesystem::is_empty(directory_.path()));
+}
+
+// However slow they are, transfers of a slot happen in the order in which they were asked for, and none
+// before what it is after.
+TEST_P(AnyTier, OrderIsByEvents) {
+  Background background([] { Sleep(3); });
+  const auto tier = Make({{"a", kBlock}}, background);
+  const Tensor first = tensors_.Make(kBlock, 1), second = tensors_.Make(kBlock, 2);
+  const Tensor got = tensors_.Make(kBlock, 0), again = tensors_.Make(kBlock, 0);
+  EventSource gate;
+  const Event written = tier->Write(0, first, gate.event());
+  const Event read = tier->Read(0, got);
+  const Event overwritten = tier->Write(0, second);
+  const Event reread = tier->Read(0, again);
+  Sleep(10);
+  EXPECT_FALSE(written.Done() || read.Done() || overwritten.Done() || reread.Done());
+  EXPECT_TRUE(Holds(got, 0));
+  gate.Set();
+  reread.Wait();
+  EXPECT_TRUE(written.Done() && read.Done() && overwritten.Done());
+  EXPECT_TRUE(Holds(got, 1));
+  EXPECT_TRUE(Holds(again, 2));
+}
+
+// Its owner's tensors go after it.
+TEST_P(AnyTier, ItsEndWaitsForWhatIsUnderWay) {
+  std::atomic<int> begun = 0;
+  Background background([&] { Sleep(5), ++begun; });
+  auto tier = Make({{"a", kBlock}, {"b", kBlock}}, background);
+  const Tensor tensor = tensors_.Make(kBlock, 1), other = tensors_.Make(kBlock, 0);
+  tier->Write(0, tensor);
+  tier->Write(1, tensor);
+  tier->Read(1, other);
+  tier.reset();
+  EXPECT_EQ(begun, 3);
+  EXPECT_TRUE(Holds(other, 1));
+}
+
+TEST_P(AnyTier, RefusesWhatDoesNotFitOrWasNotWritten) {
+  Background background;
+  const auto tier = Make({{"a", 100}, {"b", 100}}, background);
+  EXPECT_THROW(tier->Write(0, tensors_.Make(kBlock + 1, 0)), std::logic_error);
+  EXPECT_THROW(tier->Write(2, tensors_.Make(100, 0)), std::logic_error);
+  EXPECT_THROW(tier->Write(-1, tensors_.Make(100, 0)), std::logic_error);
+  EXPECT_THROW(tier->Read(0, tensors_.Make(100, 0)), std::logic_error);
+}
+
+TEST(Tier, ADryOneCountsTheSameAndTakesNothing) {
+  const int64_t huge = int64_t{1} << 50;
+  Tier tier({{"a", huge}, {"a", 1}}, "/nowhere", /*background=*/nullptr);
+  Arena arena(Arena::Mode::kMeasure);
+  const Tensor tensor = arena.Allocate("a", DType::kByte, {huge});
+  tier.Write(0, tensor).Wait();
+  tier.Read(0, tensor).Wait();
+  EXPECT_EQ(tier.bytes_written(), huge);
+  EXPECT_EQ(tier.bytes_read(), huge);
+  EXPECT_EQ(tier.BytesByName().at("a"), huge + kBlock);
+}
+
+TEST(Tier, OneWithoutSlotsNeedsNeitherMemoryNorDisk) {
+  Background background;
+  const Tier tier({}, "/nowhere", &background);
+  EXPECT_TRUE(tier.BytesByName().empty());
+}
+
+// A disk that is full later on, although its room was reserved.
+class FullCalls final : public FileCalls {
+ public:
+  mutable std::atomic<bool> full = false;
+  ssize_t Write(int fd, const void* data, size_t bytes, int64_t offset) const override {
+    if (full) return errno = ENOSPC, -1;
+    return FileCalls::Write(fd, data, bytes, offset);
+  }
+};
+
+TEST(Tier, WhatFailedToBeWrittenIsNeverRead) {
+  const testing::TemporaryDirectory directory;
+  Background background;
+  FullCalls calls;
+  OffloadHooks hooks;
+  hooks.file_calls = &calls;
+  Tier tier({{"a", kBlock}, {"b", kBlock}}, directory.path(), &background, hooks);
+  Tensors tensors;
+  const Tensor one = tensors.Make(kBlock, 1), two = tensors.Make(kBlock, 2), got = tensors.Make(kBlock, 0);
+  tier.Write(0, one).Wait();
+  tier.Write(1, one).Wait();
+  calls.full = true;
+  const Event failing = tier.Write(0, two);
+  const auto is_full = [&](const Event& event) {
+    testing::ExpectError(
+        {"cannot write 4096 bytes at 0", directory.path(), "No space left"}, [&] { event.Wait(); },
+        ExitCode::kResource);
+  };
+  is_full(failing);
+  calls.full = false;
+  is_full(tier.Read(0, got));
+  is_full(tier.Write(0, one));
+  EXPECT_TRUE(Holds(got, 0));
+  tier.Read(1, got).Wait();  // the other slot is as it was
+  EXPECT_TRUE(Holds(got, 1));
+}
+
+TEST(Tier, SaysAtTheStartThatTheDiskIsFull) {
+  const testing::TemporaryDirectory directory;
+  Background background;
+  testing::ExpectError(
+      {directory.path(), "no room for", "offload_directory"},
+      [&] {
+        Tier tier({{"a", int64_t{1} << 60}}, directory.path(), &background);
+      },
+      ExitCode::kResource);
+}
+
+}  // namespace
+}  // namespace longspan
