@@ -5,6 +5,7 @@
 namespace longspan {
 
 void Backend::Wait(const Event& event) {
+  if (recorder_ != nullptr) recorder_->Wait(event);
   if (event.Done()) {
     event.Wait();  // rethrows its failure
     return;

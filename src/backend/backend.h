@@ -22,6 +22,7 @@
 #include "core/event.h"
 #include "core/target.h"
 #include "core/tensor.h"
+#include "core/work.h"
 #include "mask/mask.h"
 
 namespace longspan {
@@ -187,15 +188,23 @@ class Backend {
   void Wait(const Event& event);
   double wait_seconds() const { return wait_seconds_; }
 
+  // Whom this rank's work is reported to; null: nobody asks.
+  WorkRecorder* recorder() const { return recorder_; }
+  // What follows, up to the next call, stands for `times` equal pieces of work of a dry run
+  // (backend/chunks.h).
+  virtual void CountTimes(int64_t times) { CHECK(times == 1); }
+
   // Floating-point operations of all matrix products so far (2·m·n·k each).
   double matmul_flops() const { return matmul_flops_; }
 
  protected:
-  explicit Backend(Arena::Mode mode) : arena_(std::make_unique<Arena>(mode)) {}
+  explicit Backend(Arena::Mode mode, WorkRecorder* recorder = nullptr)
+      : arena_(std::make_unique<Arena>(mode)), recorder_(recorder) {}
   double matmul_flops_ = 0;
 
  private:
   std::unique_ptr<Arena> arena_;
+  WorkRecorder* recorder_;
   double wait_seconds_ = 0;
 };
 
@@ -204,7 +213,10 @@ class Backend {
 // this CPU lacks.
 std::unique_ptr<Backend> MakeCpuBackend(int num_threads);
 // Computes nothing, touches no memory, takes the same workspace as the CPU backend with so many threads.
-std::unique_ptr<Backend> MakeDryBackend(int num_threads);
+// Reports every operation to `recorder`, which outlives it, unless that is null.
+std::unique_ptr<Backend> MakeDryBackend(int num_threads, WorkRecorder* recorder = nullptr);
+// The same of a device whose kernels need nothing but their operands: no workspace, no packed weights.
+std::unique_ptr<Backend> MakeDryAccelerator(WorkRecorder* recorder = nullptr);
 
 // Name of the CPU target chosen, and the peak of this machine for a dtype: the best of its units, measured in
 // registers alone for some milliseconds on `num_threads` threads at once. FLOP/s.

@@ -5,6 +5,7 @@
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
 #include "cli/help.h"
+#include "cli/plan_command.h"
 #include "cli/run_config.h"
 #include "cli/tokenize_command.h"
 #include "core/output.h"
@@ -28,6 +29,8 @@ constexpr Command kCommands[] = {
     {"generate", "[RECIPE.yml] [key=value ...]", "prints text that goes on from a prompt", GenerateCommand},
     {"convert", "MODEL_PATH output=DIR [key=value ...]", "writes a model in another dtype, shards or form",
      ConvertCommand},
+    {"plan", "[RECIPE.yml] [key=value ...]",
+     "what a run would take, on which machine, and how fast it would be", PlanCommand},
     {"bench", "SUBJECT [key=value ...]", "measures kernels or whole steps on this machine", BenchCommand},
 };
 

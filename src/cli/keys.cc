@@ -68,6 +68,12 @@ const Key* KeyList::Find(std::string_view name) const {
   return it == keys_.end() ? nullptr : &*it;
 }
 
+Key& KeyList::Get(std::string_view name) {
+  const auto it = std::ranges::find(keys_, name, &Key::name);
+  CHECK(it != keys_.end());
+  return *it;
+}
+
 std::string TypeName(const Key& key) {
   if (std::holds_alternative<int64_t*>(key.field)) return "integer";
   if (std::holds_alternative<double*>(key.field)) return "number";

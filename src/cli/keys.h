@@ -57,6 +57,7 @@ class KeyList {
 
   std::span<const Key> keys() const { return keys_; }
   const Key* Find(std::string_view name) const;
+  Key& Get(std::string_view name);  // which must be there
 
  private:
   std::string_view group_;
@@ -74,6 +75,10 @@ std::string ValueText(const Key& key);  // reads back as the same value
 // is that key's value instead of a recipe.
 void LoadKeys(std::string_view command, const KeyList& keys, std::span<const std::string> arguments,
               std::string_view positional = {});
+
+// Sets them by one flat YAML map; `where` is what errors call it.
+void LoadKeysFromText(std::string_view command, const KeyList& keys, const std::string& text,
+                      const std::string& where);
 
 // A recipe that says every key in list order; LoadKeys reads the same values back from it.
 std::string WriteRecipe(const KeyList& keys);

@@ -140,7 +140,8 @@ class Loader {
  public:
   Loader(std::string_view command, const KeyList& keys) : command_(command), keys_(keys) {}
 
-  void ApplyRecipe(const std::string& path);
+  void ApplyRecipe(const std::string& path) { ApplyText(ReadRecipe(path), path); }
+  void ApplyText(const std::string& text, const std::string& path);
   void ApplyOverride(const std::string& name, const std::string& value);
   void RequireAll() const;
   [[noreturn]] void FailOption(const std::string& option) const {
@@ -209,8 +210,7 @@ int CountDocuments(const std::string& text) {
 }
 
 // One flat map. yaml-cpp's nodes keep repeated keys when they are iterated (looking one up would hide it).
-void Loader::ApplyRecipe(const std::string& path) {
-  const std::string text = ReadRecipe(path);
+void Loader::ApplyText(const std::string& text, const std::string& path) {
   int num_documents = 0;
   YAML::Node recipe;
   try {
@@ -265,16 +265,22 @@ void Loader::RequireAll() const {
             key.required_hint);
 }
 
-// An argument that is an option of this list, with its value, which may be the next argument.
+// An argument that is an option of this list, with its value, which may be the next argument; a flag has
+// none.
 bool TakeOption(const KeyList& keys, std::span<const std::string> arguments, size_t& i,
                 std::set<std::string_view>& taken) {
   const std::string& argument = arguments[i];
   const size_t equals = argument.find('=');
   const Key* key = argument.starts_with("--") ? keys.Find(argument.substr(2, equals - 2)) : nullptr;
   if (key == nullptr || !key->is_option) return false;
-  Require(ExitCode::kUsage, equals != std::string::npos || i + 1 < arguments.size(),
+  const bool is_flag = std::holds_alternative<bool*>(key->field) && equals == std::string::npos;
+  Require(ExitCode::kUsage, is_flag || equals != std::string::npos || i + 1 < arguments.size(),
           "{}: --{} wants a value: {}", kCommandLine, key->name, Wanted(*key));
   Require(ExitCode::kUsage, taken.insert(key->name).second, "{}: --{} is repeated", kCommandLine, key->name);
+  if (is_flag) {
+    SetKey(*key, "true", kCommandLine);
+    return true;
+  }
   SetKey(*key, equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1), kCommandLine);
   return true;
 }
@@ -304,6 +310,13 @@ void LoadKeys(std::string_view command, const KeyList& keys, std::span<const std
   if (lone && positional.empty()) loader.ApplyRecipe(*lone);
   if (lone && !positional.empty()) loader.ApplyOverride(std::string(positional), *lone);
   for (const auto& [name, value] : overrides) loader.ApplyOverride(name, value);
+  loader.RequireAll();
+}
+
+void LoadKeysFromText(std::string_view command, const KeyList& keys, const std::string& text,
+                      const std::string& where) {
+  Loader loader(command, keys);
+  loader.ApplyText(text, where);
   loader.RequireAll();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace longspan {
@@ -20,6 +21,26 @@ Tensor BytesOf(std::vector<double>& values) {
 
 }  // namespace
 
+Comm::Comm(int rank, int size, std::shared_ptr<Traffic> traffic)
+    : rank_(rank), size_(size), traffic_(std::move(traffic)), world_ranks_(static_cast<size_t>(size)) {
+  std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
+}
+
+Event Comm::Report(WorkKind kind, int64_t bytes, int peer, const Event& after, const Event& done) {
+  if (recorder_ == nullptr || bytes == 0) return done;
+  Work work;
+  work.kind = kind;
+  work.bytes = bytes;
+  work.ranks = world_ranks_;
+  work.peer = peer;
+  return recorder_->Transfer(work, after, done);
+}
+
+void Comm::Finish(const Event& event) {
+  if (recorder_ != nullptr) recorder_->Wait(event);
+  event.Wait();
+}
+
 void Comm::CountMessage(int to, int64_t bytes) {
   if (to == rank_ || bytes == 0) return;
   traffic_->bytes_sent += bytes;
@@ -34,20 +55,26 @@ std::unique_ptr<Comm> Comm::Subgroup(std::span<const int> ranks) {
     if (ranks[i] == rank_) my_place = static_cast<int>(i);
   }
   CHECK(my_place >= 0);
-  return MakeSubgroup(ranks, my_place);
+  std::unique_ptr<Comm> group = MakeSubgroup(ranks, my_place);
+  for (size_t i = 0; i < ranks.size(); ++i)
+    group->world_ranks_[i] = world_ranks_[static_cast<size_t>(ranks[i])];
+  group->recorder_ = recorder_;
+  return group;
 }
 
 Event Comm::AllGather(Tensor send, Tensor recv, const Event& after) {
   CHECK(recv.num_bytes() == size_ * send.num_bytes());
   for (int p = 0; p < size_; ++p) CountMessage(p, send.num_bytes());
-  return StartAllGather(send, recv, after);
+  return Report(WorkKind::kAllGather, (size_ - 1) * send.num_bytes(), -1, after,
+                StartAllGather(send, recv, after));
 }
 
 Event Comm::ReduceScatter(Tensor send, Tensor recv, const Event& after) {
   CHECK(IsF32(send) && IsF32(recv));
   CHECK(send.num_bytes() == size_ * recv.num_bytes());
   for (int p = 0; p < size_; ++p) CountMessage(p, recv.num_bytes());
-  return StartReduceScatter(send, recv, after);
+  return Report(WorkKind::kReduceScatter, (size_ - 1) * recv.num_bytes(), -1, after,
+                StartReduceScatter(send, recv, after));
 }
 
 Event Comm::AllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
@@ -55,18 +82,20 @@ Event Comm::AllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor re
   CHECK(std::ssize(send_bytes) == size_ && std::ssize(recv_bytes) == size_);
   CHECK(Sum(send_bytes) == send.num_bytes() && Sum(recv_bytes) == recv.num_bytes());
   for (int p = 0; p < size_; ++p) CountMessage(p, send_bytes[static_cast<size_t>(p)]);
-  return StartAllToAll(send, send_bytes, recv, recv_bytes, after);
+  return Report(WorkKind::kAllToAll, send.num_bytes() - send_bytes[static_cast<size_t>(rank_)], -1, after,
+                StartAllToAll(send, send_bytes, recv, recv_bytes, after));
 }
 
 Event Comm::Send(Tensor send, int to, const Event& after) {
   CHECK(to >= 0 && to < size_);
   CountMessage(to, send.num_bytes());
-  return StartSend(send, to, after);
+  return Report(WorkKind::kSend, to == rank_ ? 0 : send.num_bytes(), to, after, StartSend(send, to, after));
 }
 
 Event Comm::Recv(Tensor recv, int from, const Event& after) {
   CHECK(from >= 0 && from < size_);
-  return StartRecv(recv, from, after);
+  return Report(WorkKind::kRecv, from == rank_ ? 0 : recv.num_bytes(), from, after,
+                StartRecv(recv, from, after));
 }
 
 // values (size()·n) f32. In place: each rank sums its own piece over itself, then hands it round.
@@ -74,8 +103,8 @@ void Comm::SumPieces(Tensor values) {
   if (values.num_elements() == 0) return;
   const int64_t n = values.dim(0) / size_;
   const Tensor mine = values.Rows(rank_ * n, (rank_ + 1) * n);
-  ReduceScatter(values, mine).Wait();
-  AllGather(mine, values).Wait();
+  Finish(ReduceScatter(values, mine));
+  Finish(AllGather(mine, values));
 }
 
 void Comm::AllReduceSum(Tensor values) {
@@ -108,7 +137,7 @@ void Comm::SumOverRanks(std::span<double> values) {
   std::vector<double> mine(values.begin(), values.end()), all;
   for (int p = 0; p < size_; ++p)
     all.insert(all.end(), values.begin(), values.end());  // what a dry gather leaves
-  AllGather(BytesOf(mine), BytesOf(all)).Wait();
+  Finish(AllGather(BytesOf(mine), BytesOf(all)));
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = 0;
     for (size_t p = 0; p < static_cast<size_t>(size_); ++p) values[i] += all[p * values.size() + i];
@@ -118,7 +147,7 @@ void Comm::SumOverRanks(std::span<double> values) {
 void Comm::Barrier() {
   uint8_t mine = 0;
   std::vector<uint8_t> all(static_cast<size_t>(size_));
-  AllGather(Tensor(&mine, DType::kByte, {1}), Tensor(all.data(), DType::kByte, {size_})).Wait();
+  Finish(AllGather(Tensor(&mine, DType::kByte, {1}), Tensor(all.data(), DType::kByte, {size_})));
 }
 
 AbortOnUnwind::AbortOnUnwind(Comm& comm) : comm_(comm), exceptions_before_(std::uncaught_exceptions()) {}

@@ -12,9 +12,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/event.h"
 #include "core/tensor.h"
+#include "core/work.h"
 
 namespace longspan {
 
@@ -34,6 +36,9 @@ class Comm {
   int rank() const { return rank_; }
   int size() const { return size_; }
   Traffic traffic() const { return *traffic_; }
+  // Whom this group, and the subgroups that it makes from now on, report their operations to; it outlives
+  // them.
+  void set_recorder(WorkRecorder* recorder) { recorder_ = recorder; }
 
   // The group of these ranks of this one, in the order given, which must contain me. Called by those ranks
   // alone, in the same order relative to their other calls. Made once, at start.
@@ -66,8 +71,7 @@ class Comm {
   void Barrier();
 
  protected:
-  Comm(int rank, int size, std::shared_ptr<Traffic> traffic)
-      : rank_(rank), size_(size), traffic_(std::move(traffic)) {}
+  Comm(int rank, int size, std::shared_ptr<Traffic> traffic);
 
   // Shared by a rank's group and its subgroups.
   const std::shared_ptr<Traffic>& shared_traffic() const { return traffic_; }
@@ -83,10 +87,15 @@ class Comm {
   virtual Event StartRecv(Tensor recv, int from, const Event& after) = 0;
 
   void CountMessage(int to, int64_t bytes);
+  // Reports what has been begun; returns the event to hand on.
+  Event Report(WorkKind kind, int64_t bytes, int peer, const Event& after, const Event& done);
+  void Finish(const Event& event);  // a blocking operation waits
   void SumPieces(Tensor values);
 
   const int rank_, size_;
   const std::shared_ptr<Traffic> traffic_;
+  std::vector<int> world_ranks_;  // of this group's, as the whole job numbers them
+  WorkRecorder* recorder_ = nullptr;
 };
 
 // Declared below the owners of the buffers that operations name: if an exception destroys them while

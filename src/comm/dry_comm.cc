@@ -29,9 +29,11 @@ class DryComm final : public Comm {
 
 }  // namespace
 
-std::unique_ptr<Comm> MakeDryComm(int rank, int size) {
+std::unique_ptr<Comm> MakeDryComm(int rank, int size, WorkRecorder* recorder) {
   CHECK(rank >= 0 && rank < size);
-  return std::make_unique<DryComm>(rank, size, std::make_shared<Comm::Traffic>());
+  auto comm = std::make_unique<DryComm>(rank, size, std::make_shared<Comm::Traffic>());
+  comm->set_recorder(recorder);
+  return comm;
 }
 
 }  // namespace longspan

@@ -8,6 +8,7 @@
 
 namespace longspan {
 
-std::unique_ptr<Comm> MakeDryComm(int rank, int size);
+// Reports every operation to `recorder`, which outlives it, unless that is null.
+std::unique_ptr<Comm> MakeDryComm(int rank, int size, WorkRecorder* recorder = nullptr);
 
 }  // namespace longspan

@@ -43,6 +43,12 @@ void Event::OnDone(std::function<void(const Failure&)> callback) const {
   callback(state_->failure);
 }
 
+Event Event::OfWork(int64_t work) {
+  Event event;
+  event.work_ = work;
+  return event;
+}
+
 EventSource::EventSource() : state_(std::make_shared<Event::State>()) {}
 
 void EventSource::Set() { Fail(nullptr); }
@@ -61,6 +67,7 @@ void EventSource::Fail(Failure failure) {
 }
 
 Event Both(const Event& a, const Event& b) {
+  if (a.work() != 0 || b.work() != 0) return a.work() > b.work() ? a : b;
   struct Missing {
     std::mutex mutex;
     int events = 2;

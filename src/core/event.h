@@ -1,6 +1,7 @@
 // Event: something asynchronous that will have happened (a message, a copy, a disk write).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -22,11 +23,17 @@ class Event {
   // makes it happen. So a callback is short, takes no lock that may be held there, and doesn't throw.
   void OnDone(std::function<void(const Failure&)> callback) const;
 
+  // One that has happened, as everything has in a dry run, and stands there for a piece of recorded work
+  // (core/work.h); work() is its number, 0 of any other event.
+  static Event OfWork(int64_t work);
+  int64_t work() const { return work_; }
+
  private:
   friend class EventSource;
   struct State;
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;
+  int64_t work_ = 0;
 };
 
 // The side that makes an Event happen, exactly once.
@@ -41,7 +48,9 @@ class EventSource {
   std::shared_ptr<Event::State> state_;
 };
 
-// Happens once both have happened; fails, once both have happened or failed, if one has failed.
+// Of two that stand for recorded work, the one that was begun later: those that are put together here lie on
+// one lane, which ends them in that order. Else it happens once both have happened; fails, once both have
+// happened or failed, if one has failed.
 Event Both(const Event& a, const Event& b);
 
 }  // namespace longspan

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "eval/page.h"
+#include "core/page.h"
 #include "eval/report.h"
 
 namespace longspan {
@@ -36,7 +36,7 @@ HeatMap AccuracyMap(const RetrievalReport& report, int64_t RetrievalCell::*right
 std::string LossPage(const Job& job, const LossReport& report) {
   Plot plot = {.x_title = "tokens of context (logarithmic)",
                .y_title = "loss, nats a token",
-               .points = {},
+               .series = std::vector<Plot::Series>(1),
                .mean = report.whole.loss,
                .mean_label = fmt::format("all: {:.4f}", report.whole.loss)};
   std::vector<std::vector<std::string>> rows;
@@ -48,7 +48,8 @@ std::string LossPage(const Job& job, const LossReport& report) {
   for (const LossBucket& b : report.buckets) {
     const double middle = std::sqrt(static_cast<double>(b.context_from) * static_cast<double>(b.context_to));
     const auto bar = b.standard_error ? std::optional(2 * *b.standard_error) : std::nullopt;
-    plot.points.push_back({middle, b.loss, bar, fmt::format("{} tokens: {:.4f}", ContextText(b), b.loss)});
+    plot.series[0].points.push_back(
+        {middle, b.loss, bar, fmt::format("{} tokens: {:.4f}", ContextText(b), b.loss)});
     add_row(ContextText(b), b);
   }
   add_row("all", report.whole);

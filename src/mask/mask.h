@@ -43,6 +43,7 @@ struct RowRun {
   Range rows;
   int num_intervals = 0;
   std::array<Interval, 2> intervals;
+  friend bool operator==(const RowRun&, const RowRun&) = default;
 };
 
 // What one row sees: two intervals, either of which may be empty ({0, 0}).
@@ -71,6 +72,9 @@ class Mask {
   TileClass Classify(Range rows, Range keys) const;
   // Number of (row, key) pairs with row in `rows`, key in `keys`, where the row sees the key. Exact.
   int64_t CountPairs(Range rows, Range keys) const;
+  // The same of lists of disjoint ranges, in any order: what the rows of one rank see of the keys of another.
+  // O(runs and ranges that a bound passes through, and the logarithm of the others).
+  int64_t CountPairs(std::span<const Range> rows, std::span<const Range> keys) const;
   int64_t CountPairs() const;  // of the whole mask
 
  private:

@@ -29,6 +29,28 @@ int64_t CountInRun(const RowRun& run, Range rows, Range keys) {
   return pairs;
 }
 
+// Those that aren't empty, in order, with the size of all before each.
+struct SortedRanges {
+  explicit SortedRanges(std::span<const Range> in)
+      : ranges(in.begin(), in.end()), size_before(in.size() + 1) {
+    std::erase_if(ranges, [](const Range& range) { return range.empty(); });
+    std::ranges::sort(ranges, {}, &Range::begin);
+    for (size_t i = 0; i < ranges.size(); ++i) size_before[i + 1] = size_before[i] + ranges[i].size();
+  }
+  std::vector<Range> ranges;
+  std::vector<int64_t> size_before;
+};
+
+// Σ over `rows`, not empty, of the number of keys below bound.At(row).
+int64_t CountBelow(const Bound& bound, Range rows, const SortedRanges& keys) {
+  const int64_t lowest = bound.At(rows.begin), highest = bound.At(rows.end - 1);
+  auto range = std::ranges::partition_point(keys.ranges, [&](const Range& k) { return k.end <= lowest; });
+  int64_t pairs = rows.size() * keys.size_before[static_cast<size_t>(range - keys.ranges.begin())];
+  for (; range != keys.ranges.end() && range->begin < highest; ++range)
+    pairs += CountBelow(bound, rows, *range);
+  return pairs;
+}
+
 Range Intersect(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
 }  // namespace
@@ -53,6 +75,20 @@ int64_t Mask::CountPairs(Range rows, Range keys) const {
   if (keys.empty()) return 0;
   int64_t pairs = 0;
   for (const RowRun& run : RunsIn(rows)) pairs += CountInRun(run, Intersect(run.rows, rows), keys);
+  return pairs;
+}
+
+int64_t Mask::CountPairs(std::span<const Range> rows, std::span<const Range> keys) const {
+  const SortedRanges sorted(keys);
+  int64_t pairs = 0;
+  for (const Range& range : rows) {
+    for (const RowRun& run : RunsIn(range)) {
+      const Range part = Intersect(run.rows, range);
+      for (size_t n = 0; n < static_cast<size_t>(run.num_intervals); ++n)
+        pairs +=
+            CountBelow(run.intervals[n].end, part, sorted) - CountBelow(run.intervals[n].begin, part, sorted);
+    }
+  }
   return pairs;
 }
 

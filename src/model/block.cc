@@ -70,14 +70,6 @@ Block::Activations Block::RowsOf(const Activations& a, int64_t begin, int64_t en
   return rows;
 }
 
-template <class F>
-void Block::ForEachChunk(int64_t rows, F f) {
-  for (int64_t begin = 0; begin < rows; begin += options_.mlp_chunk_rows) {
-    Arena::Scope scope(backend_.arena());
-    f(begin, std::min(rows, begin + options_.mlp_chunk_rows));
-  }
-}
-
 void Block::Forward(int layer, std::span<const Weight> weights, const Sequence& sequence, Tensor x, Tensor y,
                     bool keep) {
   const Weights w = ByBlockParam(params_, weights);

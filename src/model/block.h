@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/chunks.h"
 #include "model/activations.h"
 #include "model/config.h"
 #include "model/options.h"
@@ -91,7 +92,9 @@ class Block {
   Tensor AllocateActivation(Activation id, int64_t rows);
   // Calls f(begin, end) for each chunk of [0, rows), each in a scope of its own.
   template <class F>
-  void ForEachChunk(int64_t rows, F f);
+  void ForEachChunk(int64_t rows, F f) {
+    longspan::ForEachChunk(backend_, rows, options_.mlp_chunk_rows, f);
+  }
 
   const ModelConfig& config_;
   const ModelOptions& options_;

@@ -1,7 +1,5 @@
 #include "model/model.h"
 
-#include <algorithm>
-
 #include "core/check.h"
 #include "model/linear.h"
 #include "model/params.h"
@@ -173,14 +171,6 @@ void Model::ScaleEmbedding(Tensor x) {
 
 Tensor Model::Allocate(std::string_view name, DType dtype, int64_t rows, int64_t width) {
   return backend_.arena().Allocate(name, dtype, {rows, width});
-}
-
-template <class F>
-void Model::ForEachLossChunk(int64_t rows, F f) {
-  for (int64_t begin = 0; begin < rows; begin += options_.loss_chunk_rows) {
-    Arena::Scope scope(backend_.arena());
-    f(begin, std::min(rows, begin + options_.loss_chunk_rows));
-  }
 }
 
 }  // namespace longspan

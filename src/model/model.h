@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "backend/chunks.h"
 #include "model/activations.h"
 #include "model/block.h"
 #include "model/config.h"
@@ -67,7 +68,9 @@ class Model {
   template <class F>
   void ForEachLogits(const Sequence& sequence, F f);
   template <class F>
-  void ForEachLossChunk(int64_t rows, F f);  // f(begin, end), each in an arena scope of its own
+  void ForEachLossChunk(int64_t rows, F f) {  // f(begin, end)
+    ForEachChunk(backend_, rows, options_.loss_chunk_rows, f);
+  }
 
   const ModelConfig& config_;
   const ModelOptions options_;

@@ -7,10 +7,12 @@
 namespace longspan {
 namespace {
 
-// (num_rows, rotary_dim / 2, 2): cos and sin of the angle at position row · stride, times `scale`.
+// (num_rows, rotary_dim / 2, 2): cos and sin of the angle at position row · stride, times `scale`; or memory
+// that is not touched.
 Buffer MakeTable(const std::vector<double>& inverse_frequencies, int64_t num_rows, int64_t stride,
-                 double scale) {
+                 double scale, bool measure) {
   Buffer table(DType::kFloat32, {num_rows, static_cast<int64_t>(inverse_frequencies.size()), 2});
+  if (measure) return table;
   float* out = table.tensor().data<float>();
   for (int64_t row = 0; row < num_rows; ++row) {
     for (const double frequency : inverse_frequencies) {
@@ -24,19 +26,20 @@ Buffer MakeTable(const std::vector<double>& inverse_frequencies, int64_t num_row
 
 }  // namespace
 
-OwnedRopeTables::OwnedRopeTables(const RopeConfig& rope, int64_t head_dim, int64_t num_positions)
-    : rope_(rope), short_(MakePair(rope, head_dim, num_positions, /*long_factors=*/false)) {
+OwnedRopeTables::OwnedRopeTables(const RopeConfig& rope, int64_t head_dim, int64_t num_positions,
+                                 bool measure)
+    : rope_(rope), short_(MakePair(rope, head_dim, num_positions, /*long_factors=*/false, measure)) {
   if (rope.UsesLongFactors(num_positions))
-    long_ = MakePair(rope, head_dim, num_positions, /*long_factors=*/true);
+    long_ = MakePair(rope, head_dim, num_positions, /*long_factors=*/true, measure);
 }
 
 OwnedRopeTables::Pair OwnedRopeTables::MakePair(const RopeConfig& rope, int64_t head_dim,
-                                                int64_t num_positions, bool long_factors) {
+                                                int64_t num_positions, bool long_factors, bool measure) {
   const std::vector<double> frequencies = RopeInverseFrequencies(rope, head_dim, long_factors);
   const int64_t periods = (num_positions + RopeTables::kPeriod - 1) / RopeTables::kPeriod;
   // A phase is the product of an entry of each, so the factor goes into one.
-  return {.coarse = MakeTable(frequencies, std::max<int64_t>(1, periods), RopeTables::kPeriod, 1),
-          .fine = MakeTable(frequencies, RopeTables::kPeriod, 1, rope.attention_factor)};
+  return {.coarse = MakeTable(frequencies, std::max<int64_t>(1, periods), RopeTables::kPeriod, 1, measure),
+          .fine = MakeTable(frequencies, RopeTables::kPeriod, 1, rope.attention_factor, measure)};
 }
 
 }  // namespace longspan

@@ -57,11 +57,12 @@ MaskSpec MaskOf(const LayerKind& kind, const MaskSpec& mask) {
 }
 
 SequenceLoader::SequenceLoader(const ModelConfig& config, const ModelOptions& options, const Layout& layout,
-                               int context_rank)
+                               int context_rank, bool measure)
     : config_(config),
       mask_(options.mask),
       layout_(layout),
       context_rank_(context_rank),
+      measure_(measure),
       spans_(SpansOf(layout)),
       kv_of_(KvHeads(config)),
       masks_(config.layer_kinds.size()),
@@ -71,7 +72,7 @@ SequenceLoader::SequenceLoader(const ModelConfig& config, const ModelOptions& op
       positions_(DType::kInt64, {layout.rows_per_rank()}) {
   CHECK(layout.length() <= options.max_target_length);
   for (const LayerKind& kind : config.layer_kinds)
-    rope_tables_.emplace_back(kind.rope, config.head_dim, options.max_target_length);
+    rope_tables_.emplace_back(kind.rope, config.head_dim, options.max_target_length, measure);
   for (size_t kind = 0; kind < kinds_.size(); ++kind)
     kinds_[kind].shards = {.mask = &masks_[kind],
                            .spans = spans_,
@@ -80,7 +81,7 @@ SequenceLoader::SequenceLoader(const ModelConfig& config, const ModelOptions& op
                            .soft_cap = static_cast<float>(config.attention_soft_cap)};
 }
 
-Sequence SequenceLoader::Load(const Batch& batch, int64_t longest_document) {
+void SequenceLoader::CopyRows(const Batch& batch) {
   CHECK(static_cast<int64_t>(batch.tokens.size()) == layout_.length());
   const Shard shard = TakeShard(batch, layout_, context_rank_);
   for (const int32_t token : shard.tokens)
@@ -95,6 +96,10 @@ Sequence SequenceLoader::Load(const Batch& batch, int64_t longest_document) {
   CopyTo(shard.tokens, tokens_.tensor());
   CopyTo(shard.targets, targets_.tensor());
   CopyTo(shard.positions, positions_.tensor());
+}
+
+Sequence SequenceLoader::Load(const Batch& batch, int64_t longest_document) {
+  if (!measure_) CopyRows(batch);
   int64_t longest = longest_document;  // positions
   for (const Segment& segment : SegmentsOf(batch.documents, batch.branches))
     longest = std::max(longest, segment.PositionOf(segment.rows.end));

@@ -46,9 +46,10 @@ MaskSpec MaskOf(const LayerKind& kind, const MaskSpec& mask);
 // Copies a rank's rows of one batch after another to where a backend reads them. Allocates only when made.
 class SequenceLoader {
  public:
-  // All of it outlives this.
+  // All of it outlives this. `measure`: only masks are made, rows and tables have sizes but no values (a dry
+  // run), and a batch needs nothing but its documents.
   SequenceLoader(const ModelConfig& config, const ModelOptions& options, const Layout& layout,
-                 int context_rank);
+                 int context_rank, bool measure = false);
 
   // The batch has layout.length() rows. `longest_document`: of the sequence that it is a pass of, as some
   // rotary embeddings go by that; 0: its own. Throws Error for a token or target outside of the vocabulary.
@@ -58,10 +59,13 @@ class SequenceLoader {
   int64_t num_bytes() const;  // of rows and rotary tables
 
  private:
+  void CopyRows(const Batch& batch);
+
   const ModelConfig& config_;
   const MaskSpec mask_;
   const Layout& layout_;
   const int context_rank_;
+  const bool measure_;
   const std::vector<std::vector<Range>> spans_;  // of all context ranks
   const std::vector<int32_t> kv_of_;
   std::vector<OwnedRopeTables> rope_tables_;  // by layer kind

@@ -234,7 +234,8 @@ void ResolveAttention(Job& job) {
 
   // One long document is balanced by zigzag, many short ones by stripes (docs/parallel.md, "Layouts").
   if (c.context_parallel_layout == "auto") {
-    int64_t documents = 0, tokens = 0;
+    int64_t documents = std::ssize(job.EqualDocuments()), tokens = c.max_target_length;
+    if (!job.sources.empty()) documents = tokens = 0;
     for (const DataSource& source : job.sources) {
       documents += source.corpus->num_documents();
       tokens += source.corpus->total_tokens();
@@ -303,6 +304,7 @@ void CheckPasses(const Job& job) {
   std::pair<int64_t, std::string> longest;
   for (const DataSource& source : job.sources) FindLonger(*source.corpus, longest);
   if (job.eval_corpus) FindLonger(*job.eval_corpus, longest);
+  if (job.sources.empty()) longest = {job.EqualDocuments().front().size(), "that is planned with"};
   Require(
       ExitCode::kUsage, longest.first <= job.config.tokens_per_pass,
       "tokens_per_pass {} is less than the {} tokens of the document {}, which has to be in one pass; give "
@@ -390,6 +392,14 @@ Layout Job::MakeLayout() const {
 int64_t Job::pass_length() const {
   if (config.tokens_per_pass == 0) return config.max_target_length;
   return std::min(config.tokens_per_pass, config.max_target_length);
+}
+
+Documents Job::EqualDocuments() const {
+  const int64_t length = config.max_target_length, step = document_length > 0 ? document_length : length;
+  Documents documents;
+  for (int64_t begin = 0; begin < length; begin += step)
+    documents.push_back({begin, std::min(begin + step, length)});
+  return documents;
 }
 
 MixtureReader Job::MakeReader() const {

@@ -35,13 +35,16 @@ struct Job {
   std::vector<std::string> strategies;  // of each of the model's layer kinds, in their order
   ActivationPolicy activations;         // what a layer keeps: of what its backward pass reads
   OffloadHooks offload_hooks;           // for tests
-  bool forward_only = false;  // evaluation: nothing is kept for a backward pass, no gradients, no optimizer
+  int64_t document_length = 0;  // without text: of each document of a sequence; 0: a sequence is one document
+  bool forward_only = false;    // evaluation: nothing is kept for a backward pass, no gradients, no optimizer
 
   ModelOptions model_options() const;
   Layout MakeLayout() const;
   // Rows of a sequence that are worked on at once.
   int64_t pass_length() const;
   int64_t micro_steps() const { return config.global_batch_size / mesh.data; }
+  // Documents of document_length that fill a sequence.
+  Documents EqualDocuments() const;
   // Of the data that is trained on, and of the held-out text, from their beginnings.
   MixtureReader MakeReader() const;
   SequenceReader MakeEvalReader() const;

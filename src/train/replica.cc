@@ -27,6 +27,22 @@ std::vector<AttentionStrategy*> ByLayer(const ModelConfig& config,
   return layers;
 }
 
+// What follows the first backward pass of a step: sums over ranks, the other micro-steps, the update.
+void FinishStep(const Job& job, Replica& replica, const Batch& batch) {
+  Optimizer optimizer(job.config, replica.backend(), replica.weights());
+  for (int64_t micro = 0; micro < job.micro_steps(); ++micro) {
+    if (micro > 0) replica.LossAndGradients(batch, 1.0);
+    for (int unit = 0; unit < replica.weights().table().num_units(); ++unit) {
+      const Tensor grad = replica.weights().FlatGrad(unit);
+      replica.world().AllReduceSum(grad);
+      if (job.micro_steps() > 1) replica.backend().Add(grad, grad);
+    }
+    optimizer.ZeroGradients();
+  }
+  replica.world().SumOverRanks(0.0);
+  optimizer.Update(job.config.learning_rate, optimizer.GradientNorm());
+}
+
 }  // namespace
 
 Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
@@ -42,12 +58,13 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
                    job.config.offload_directory, *backend_, background_.get(), job.offload_hooks),
       model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), weights_,
              activations_),
-      loader_(job.model, job.model_options(), layout_, context_rank()) {}
+      loader_(job.model, job.model_options(), layout_, context_rank(), backend_->dry()) {}
 
 template <class F>
 double Replica::OverPasses(const Batch& batch, F f) {
   const int64_t length = layout_.length();
-  if (std::ssize(batch.tokens) == length) return f(loader_.Load(batch));
+  // A dry run's single pass has no ids.
+  if (batch.tokens.empty() || std::ssize(batch.tokens) == length) return f(loader_.Load(batch));
   int64_t longest = 0;
   for (const Range& document : batch.documents) longest = std::max(longest, document.size());
   double sum = 0;
@@ -98,15 +115,23 @@ int64_t SequenceBytes(const Job& job) {
   return job.micro_steps() * job.config.max_target_length * 2 * SizeOf(DType::kInt32);
 }
 
-DryRun RunDry(const Job& job, int rank) {
-  const std::unique_ptr<Comm> world = MakeDryComm(rank, job.mesh.ranks());
-  Replica replica(job, MakeDryBackend(static_cast<int>(job.config.threads_per_rank)), *world);
-  const int64_t length = job.pass_length();
+DryRun RunDry(const Job& job, int rank, const DryRunOptions& options) {
+  const std::unique_ptr<Comm> world = MakeDryComm(rank, job.mesh.ranks(), options.recorder);
+  const int num_threads = static_cast<int>(job.config.threads_per_rank);
+  Replica replica(job,
+                  options.accelerator ? MakeDryAccelerator(options.recorder)
+                                      : MakeDryBackend(num_threads, options.recorder),
+                  *world);
+  const int64_t length = job.config.max_target_length;
   Batch batch;
-  batch.tokens.assign(static_cast<size_t>(length), 0);
-  batch.targets.assign(static_cast<size_t>(length), 0);
-  batch.documents = {{0, length}};
-  batch.num_tokens = batch.num_targets = length;
+  batch.documents = {{0, job.pass_length()}};
+  if (options.recorder != nullptr) {
+    batch.documents = job.EqualDocuments();
+    if (job.pass_length() < length) {  // the ids say that there are several passes
+      batch.tokens.assign(static_cast<size_t>(length), 0);
+      batch.targets.assign(static_cast<size_t>(length), 0);
+    }
+  }
   if (job.forward_only) {
     Arena& arena = replica.backend().arena();
     const Arena::Scope scope(arena);
@@ -115,13 +140,15 @@ DryRun RunDry(const Job& job, int rank) {
                         arena.Allocate("token losses", DType::kInt32, {rows}));
   } else {
     replica.LossAndGradients(batch, 1.0);
-    if (job.eval_corpus) replica.Loss(batch);
   }
   DryRun result;
-  result.memory = replica.MemoryByName();
-  (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();
   result.traffic = world->traffic();
   result.offload_bytes_written = replica.offload_bytes_written();
+  if (options.recorder != nullptr && !job.forward_only) FinishStep(job, replica, batch);
+  result.step_traffic = world->traffic();
+  if (job.eval_corpus) replica.Loss(batch);
+  result.memory = replica.MemoryByName();
+  (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();
   result.memory["sequences"] = SequenceBytes(job);
   if (job.micro_steps() > 1) result.memory["gradients of micro-steps"] = result.memory["gradients"];
   return result;

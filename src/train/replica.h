@@ -75,12 +75,17 @@ struct DryRun {
   // What is offloaded, by name, and where: either may be empty.
   std::map<std::string, int64_t> host_memory, disk;
   Comm::Traffic traffic;
+  Comm::Traffic step_traffic;         // of a whole step, where a recorder asks for one
   int64_t offload_bytes_written = 0;  // to the tier
 
   // All of memory and host_memory, whose names get the prefix "host.".
   std::map<std::string, int64_t> AllMemory() const;
 };
-DryRun RunDry(const Job& job, int rank);
+struct DryRunOptions {
+  bool accelerator = false;          // another device than the CPU: MakeDryAccelerator
+  WorkRecorder* recorder = nullptr;  // gets the work of a whole step: all micro-steps and the update
+};
+DryRun RunDry(const Job& job, int rank, const DryRunOptions& options = {});
 
 // Ids and targets of the sequences that a rank holds during a step.
 int64_t SequenceBytes(const Job& job);

@@ -46,8 +46,8 @@ class DiskStorage final : public Tier::Storage {
 }  // namespace
 
 Tier::Tier(const std::vector<TierSlot>& slots, const std::string& directory, Background* background,
-           const OffloadHooks& hooks)
-    : background_(background) {
+           const OffloadHooks& hooks, WorkRecorder* recorder)
+    : background_(background), recorder_(recorder), on_disk_(!directory.empty()) {
   int64_t offset = 0;
   for (const TierSlot& slot : slots) {
     const int64_t bytes = InBlocks(slot.bytes);
@@ -82,6 +82,11 @@ Event Tier::Write(int slot, Tensor from, const Event& after) {
   Slot& to = Find(slot, from);
   to.written = true;
   bytes_written_ += InBlocks(from.num_bytes());
+  if (background_ == nullptr) {
+    const Event event = on_disk_ ? Report(to, {WorkKind::kToHost, WorkKind::kToDisk}, from.num_bytes(), after)
+                                 : Report(to, {WorkKind::kToHost}, from.num_bytes(), after);
+    return to.last = event;
+  }
   return Start(
       to,
       [storage = storage_.get(), offset = to.offset, from] {
@@ -94,6 +99,12 @@ Event Tier::Read(int slot, Tensor to, const Event& after) {
   Slot& from = Find(slot, to);
   CHECK(from.written);
   bytes_read_ += InBlocks(to.num_bytes());
+  if (background_ == nullptr) {
+    const Event event = on_disk_
+                            ? Report(from, {WorkKind::kFromDisk, WorkKind::kFromHost}, to.num_bytes(), after)
+                            : Report(from, {WorkKind::kFromHost}, to.num_bytes(), after);
+    return from.last = event;
+  }
   return Start(
       from,
       [storage = storage_.get(), offset = from.offset, to] {
@@ -103,9 +114,21 @@ Event Tier::Read(int slot, Tensor to, const Event& after) {
 }
 
 Event Tier::Start(Slot& slot, std::function<void()> transfer, const Event& after) {
-  if (background_ == nullptr) return {};
   slot.last = background_->Post(std::move(transfer), Both(after, slot.last));
   return slot.last;
+}
+
+Event Tier::Report(const Slot& slot, std::initializer_list<WorkKind> kinds, int64_t bytes, Event after) {
+  if (recorder_ == nullptr) return {};
+  after = Both(after, slot.last);
+  for (const WorkKind kind : kinds) {
+    Work work;
+    work.kind = kind;
+    work.name = slot.name;
+    work.bytes = bytes;
+    after = recorder_->Transfer(work, after, {});
+  }
+  return after;
 }
 
 std::map<std::string, int64_t> Tier::BytesByName() const {

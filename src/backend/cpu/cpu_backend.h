@@ -10,6 +10,6 @@ namespace longspan::cpu {
 
 // With a given target, which this CPU must run.
 std::unique_ptr<Backend> MakeCpuBackend(CpuTarget target, int num_threads);
-std::unique_ptr<Backend> MakeDryBackend(CpuTarget target, int num_threads);
+std::unique_ptr<Backend> MakeDryBackend(CpuTarget target, int num_threads, WorkRecorder* recorder = nullptr);
 
 }  // namespace longspan::cpu

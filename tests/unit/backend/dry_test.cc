@@ -3,7 +3,9 @@
 #include <chrono>
 #include <thread>
 
+#include "backend/chunks.h"
 #include "core/target.h"
+#include "core/work_log.h"
 #include "unit/backend/backend_testing.h"
 
 namespace longspan::test {
@@ -170,6 +172,109 @@ TEST(DryBackendTest, SizesBeyondAnyMachine) {
   dry->Matmul({.a = x, .b = w, .c = y, .transpose_b = true});
   dry->RmsNorm(x, {w.Rows(0, 1).Reshape({kWidth})}, y);
   EXPECT_EQ(dry->matmul_flops(), 2.0 * kTokens * kWidth * kWidth);
+}
+
+// Products and allowed pairs are reported exactly, what was reported adds up to what is counted.
+TEST(DryBackendTest, ReportsItsWork) {
+  WorkLog log;
+  const auto dry = MakeDryAccelerator(&log);
+  const Arena::Scope scope(dry->arena());
+  const auto make = [&](DType dtype, std::initializer_list<int64_t> shape) {
+    return dry->arena().Allocate("x", dtype, shape);
+  };
+  const Tensor x = make(DType::kBFloat16, {10, 6}), w = make(DType::kBFloat16, {5, 6}),
+               y = make(DType::kFloat32, {10, 5});
+  dry->Matmul({.a = x, .b = w, .c = y, .transpose_b = true, .accumulate = true});
+  dry->Glu(GateActivation::kSilu, x, x, x);
+
+  const Mask mask = MakeMask({}, Documents{{0, 6}, {6, 10}});
+  const std::array rows = {Range{4, 8}};
+  const std::array keys = {Range{8, 10}, Range{2, 6}};
+  const std::array<int32_t, 4> kv_of = {0, 0, 1, 1};
+  const AttentionCall call = {.mask = &mask, .query_spans = rows, .key_spans = keys, .kv_of = kv_of};
+  const Tensor q = make(DType::kBFloat16, {4, 4, 8}), k = make(DType::kBFloat16, {6, 2, 8}),
+               v = make(DType::kBFloat16, {6, 2, 16}), out = make(DType::kBFloat16, {4, 4, 16});
+  const Tensor lse = make(DType::kFloat32, {4, 4}), state = make(DType::kFloat32, {4, 4, 16});
+  dry->AttentionForward(call, q, k, v, true, false, {state, lse, lse}, out, lse);
+  dry->AttentionBackward(call, q, k, v, out, lse, lse, make(DType::kFloat32, {4, 4, 8}),
+                         make(DType::kFloat32, {6, 2, 8}), make(DType::kFloat32, {6, 2, 16}));
+
+  const auto entries = log.entries();
+  ASSERT_EQ(entries.size(), 4u);
+  const Work &product = entries[0].work, &glu = entries[1].work;
+  EXPECT_EQ(product.kind, WorkKind::kMatmul);
+  EXPECT_EQ(product.flops, 2.0 * 10 * 5 * 6);
+  EXPECT_EQ(product.bytes, 10 * 6 * 2 + 5 * 6 * 2 + 2 * 10 * 5 * 4);
+  EXPECT_EQ(product.flops, dry->matmul_flops());
+  EXPECT_EQ(glu.kind, WorkKind::kPointwise);
+  EXPECT_EQ(glu.bytes, 3 * 10 * 6 * 2);
+  const Work &forward = entries[2].work, &backward = entries[3].work;
+  // Rows 4 and 5 see keys 2 … 5 up to their own; rows 6 and 7 none of these.
+  EXPECT_EQ(forward.kind, WorkKind::kAttentionForward);
+  EXPECT_EQ(forward.pairs, 3 + 4);
+  EXPECT_EQ(forward.flops, 2.0 * 7 * 4 * (8 + 16));
+  EXPECT_EQ(forward.rows, 4);
+  EXPECT_EQ(forward.keys, 6);
+  EXPECT_EQ(forward.heads, 4);
+  EXPECT_EQ(forward.width, 8);
+  EXPECT_EQ(forward.state_bytes, 4 * 4 * (16 + 2) * 4);  // begun here, so not read
+  EXPECT_EQ(backward.kind, WorkKind::kAttentionBackward);
+  EXPECT_EQ(backward.pairs, 7);
+  EXPECT_EQ(backward.flops, 2.0 * 7 * 4 * (3 * 8 + 2 * 16));
+}
+
+// Another mask in the place of the first has pairs of its own.
+TEST(DryBackendTest, CountsThePairsOfTheMaskOfEachCall) {
+  WorkLog log;
+  const auto dry = MakeDryAccelerator(&log);
+  const Arena::Scope scope(dry->arena());
+  const Tensor q = dry->arena().Allocate("q", DType::kFloat32, {4, 1, 2});
+  const Tensor lse = dry->arena().Allocate("lse", DType::kFloat32, {4, 1});
+  const std::array rows = {Range{0, 4}};
+  const std::array<int32_t, 1> kv_of = {0};
+  Mask mask;
+  for (const Documents& documents : {Documents{{0, 4}}, Documents{{0, 2}, {2, 4}}, Documents{{0, 4}}}) {
+    mask = MakeMask({}, documents);
+    dry->AttentionForward({.mask = &mask, .query_spans = rows, .key_spans = rows, .kv_of = kv_of}, q, q, q,
+                          true, true, {}, q, lse);
+  }
+  ASSERT_EQ(log.entries().size(), 3u);
+  EXPECT_EQ(log.entries()[0].work.pairs, 10);
+  EXPECT_EQ(log.entries()[1].work.pairs, 6);
+  EXPECT_EQ(log.entries()[2].work.pairs, 10);
+}
+
+// Equal chunks are seen once and count as often as they are; memory and products are those of all.
+TEST(DryBackendTest, EqualChunksAreSeenOnce) {
+  WorkLog log;
+  const auto dry = MakeDryAccelerator(&log);
+  const auto real = cpu::MakeCpuBackend(CpuTarget::kScalar, 1);
+  for (const int64_t rows : {10, 9, 3, 2, 1}) {
+    const auto run = [&](Backend& backend) {
+      std::vector<Range> chunks;
+      const double before = backend.matmul_flops();
+      const Tensor w = backend.arena().Allocate("w", DType::kFloat32, {2, 2});
+      if (!backend.dry()) std::memset(w.raw(), 0, static_cast<size_t>(w.num_bytes()));
+      ForEachChunk(backend, rows, 3, [&](int64_t begin, int64_t end) {
+        chunks.push_back({begin, end});
+        const Tensor x = backend.arena().Allocate("x", DType::kFloat32, {end - begin, 2});
+        if (!backend.dry()) std::memset(x.raw(), 0, static_cast<size_t>(x.num_bytes()));
+        const Tensor y = backend.arena().Allocate("y", DType::kFloat32, {end - begin, 2});
+        backend.Matmul({.a = x, .b = w, .c = y});
+      });
+      EXPECT_EQ(backend.matmul_flops() - before, static_cast<double>(2 * 2 * 2 * rows));
+      return chunks;
+    };
+    const Arena::Scope dry_scope(dry->arena()), real_scope(real->arena());
+    const std::vector<Range> all = run(*real), seen = run(*dry);
+    EXPECT_EQ(std::ssize(all), (rows + 2) / 3);
+    EXPECT_EQ(all.back().end, rows);
+    EXPECT_EQ(std::ssize(seen), rows / 3 > 0 ? 1 + (rows % 3 > 0) : 1);
+    EXPECT_EQ(dry->arena().peak_by_name().at("x"), real->arena().peak_by_name().at("x"));
+    EXPECT_EQ(dry->arena().peak_by_name().at("y"), real->arena().peak_by_name().at("y"));
+  }
+  EXPECT_EQ(log.entries()[0].work.times, 3);  // of ten rows
+  EXPECT_EQ(log.entries()[1].work.times, 1);
 }
 
 TEST(DryBackendTest, FailsWhereARealRunWould) {

@@ -9,6 +9,7 @@
 
 #include "comm/thread_comm.h"
 #include "core/arena.h"
+#include "core/work_log.h"
 
 namespace longspan {
 namespace {
@@ -114,6 +115,54 @@ TEST(DryComm, SumsAsIfTheRanksWereEqual) {
   std::vector<double> values = {1, 2.5};
   MakeDryComm(0, 4)->SumOverRanks(values);
   EXPECT_EQ(values, (std::vector{4.0, 10.0}));
+}
+
+// What is reported are the bytes that are counted, in groups as the whole job numbers their ranks.
+TEST(DryComm, ReportsWhatItCounts) {
+  WorkLog log;
+  Arena arena(Arena::Mode::kMeasure);
+  const std::unique_ptr<Comm> comm = MakeDryComm(2, 5, &log);
+  CountEverything(*comm, arena);
+  int64_t sent = 0;
+  for (const WorkLog::Entry& entry : log.entries()) {
+    if (entry.step != WorkLog::Step::kTransfer) continue;
+    EXPECT_EQ(LaneOf(entry.work.kind), Lane::kLink);
+    EXPECT_GT(entry.work.bytes, 0);
+    if (entry.work.kind != WorkKind::kRecv) sent += entry.work.bytes;
+  }
+  EXPECT_EQ(sent, comm->traffic().bytes_sent);
+  ASSERT_EQ(log.groups().size(), 2u);
+  EXPECT_EQ(log.groups()[0], (std::vector{0, 1, 2, 3, 4}));
+  EXPECT_EQ(log.groups()[1], (std::vector{0, 2, 4}));
+}
+
+TEST(DryComm, ReportsWhatComesAfterWhat) {
+  WorkLog log;
+  const std::unique_ptr<Comm> world = MakeDryComm(6, 8, &log);
+  const std::vector<int> odd = {4, 6};
+  const std::unique_ptr<Comm> pair = world->Subgroup(odd);
+  const Tensor bytes(nullptr, DType::kByte, {16});
+  const Event first = pair->Send(bytes, 0);
+  const Event second = world->Recv(bytes, 3, first);
+  world->Send(bytes, 6);  // to itself: nothing travels
+  pair->AllReduceSum(Tensor(nullptr, DType::kFloat32, {4}));
+  const auto entries = log.entries();
+  ASSERT_EQ(entries.size(), 6u);
+  EXPECT_EQ(first.work(), 1);
+  EXPECT_EQ(entries[0].work.kind, WorkKind::kSend);
+  EXPECT_EQ(entries[0].work.peer, 0);
+  EXPECT_EQ(log.groups()[static_cast<size_t>(entries[0].group)], odd);
+  EXPECT_EQ(entries[0].event, 0);
+  EXPECT_EQ(second.work(), 2);
+  EXPECT_EQ(entries[1].work.kind, WorkKind::kRecv);
+  EXPECT_EQ(entries[1].event, 1);
+  // Both halves of the sum are waited for.
+  EXPECT_EQ(entries[2].work.kind, WorkKind::kReduceScatter);
+  EXPECT_EQ(entries[2].work.bytes, 8);
+  EXPECT_EQ(entries[3].step, WorkLog::Step::kWait);
+  EXPECT_EQ(entries[3].event, 3);
+  EXPECT_EQ(entries[4].work.kind, WorkKind::kAllGather);
+  EXPECT_EQ(entries[5].event, 5);
 }
 
 TEST(DryComm, AnOperationHappensWithWhatItComesAfter) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "mask/mask.h"
@@ -49,6 +50,35 @@ TEST(Tiles, EqualALookAtEachPair) {
       ASSERT_NO_FATAL_FAILURE(ExpectTile(mask, rows, keys, sees, what));
     }
   }
+}
+
+// What the rows of one rank see of the keys of another: lists of ranges, neither sorted nor adjacent.
+TEST(Tiles, CountsPairsOfLists) {
+  std::mt19937_64 random(11);
+  const auto random_list = [&](int64_t length) {
+    std::vector<Range> list;
+    for (int64_t begin = static_cast<int64_t>(random() % 5) - 2; begin < length + 3;) {
+      const int64_t end = begin + static_cast<int64_t>(random() % 6);  // some are empty
+      list.push_back({begin, end});
+      begin = end + static_cast<int64_t>(random() % 7);
+    }
+    std::shuffle(list.begin(), list.end(), random);
+    return list;
+  };
+  for (int iteration = 0; iteration < 3000; ++iteration) {
+    const int64_t length = 1 + static_cast<int64_t>(random() % 40);
+    const MaskSpec spec = RandomSpec(random);
+    const Documents documents = RandomDocuments(random, length);
+    const Mask mask = MakeMask(spec, documents);
+    const std::vector<Range> rows = random_list(length), keys = random_list(length);
+    int64_t pairs = 0;
+    for (const Range& r : rows)
+      for (const Range& k : keys)
+        for (int64_t row = r.begin; row < r.end; ++row)
+          for (int64_t key = k.begin; key < k.end; ++key) pairs += reference::Sees(spec, documents, row, key);
+    ASSERT_EQ(mask.CountPairs(rows, keys), pairs) << testing::Describe(spec, documents);
+  }
+  EXPECT_EQ(MakeMask({}, Documents{{0, 4}}).CountPairs(std::vector<Range>{}, std::vector<Range>{{0, 4}}), 0);
 }
 
 TEST(Tiles, EveryTileOfASmallMaskOfEachKind) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "core/work_log.h"
 #include "support/expect_error.h"
 #include "support/files.h"
 
@@ -184,6 +185,30 @@ TEST(Tier, SaysAtTheStartThatTheDiskIsFull) {
         Tier tier({{"a", int64_t{1} << 60}}, directory.path(), &background);
       },
       ExitCode::kResource);
+}
+
+// A dry tier says what it would move, over which lanes, and what comes after what.
+TEST(Tier, ADryOneReportsItsTransfers) {
+  alignas(ScratchFile::kAlignment) static char data[64];
+  const Tensor tensor(data, DType::kByte, {64});
+  WorkLog log;
+  Tier host({{"a", 64}}, "", nullptr, {}, &log), disk({{"b", 64}}, "/nowhere", nullptr, {}, &log);
+  const Event written = host.Write(0, tensor);
+  const Event read = host.Read(0, tensor);
+  disk.Write(0, tensor, read);
+  disk.Read(0, tensor);
+  const auto entries = log.entries();
+  ASSERT_EQ(entries.size(), 6u);
+  const WorkKind kinds[] = {WorkKind::kToHost, WorkKind::kFromHost, WorkKind::kToHost,
+                            WorkKind::kToDisk, WorkKind::kFromDisk, WorkKind::kFromHost};
+  const int64_t after[] = {0, written.work(), read.work(), 3, 4, 5};
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(entries[i].work.kind, kinds[i]) << i;
+    EXPECT_EQ(entries[i].work.bytes, 64) << i;
+    EXPECT_EQ(entries[i].event, after[i]) << i;
+    EXPECT_EQ(entries[i].work.name, i < 2 ? "a" : "b");
+  }
+  EXPECT_EQ(host.bytes_written(), ScratchFile::kAlignment);
 }
 
 }  // namespace

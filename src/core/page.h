@@ -14,17 +14,23 @@ std::string EscapeHtml(std::string_view text);
 // A whole page: heading, a line below it, and `body`, which is HTML.
 std::string HtmlPage(std::string_view title, std::string_view subtitle, std::string_view body);
 
-// A line through points over a logarithmic axis of powers of two.
+// Lines through points over a logarithmic axis of powers of two.
 struct Plot {
   struct Point {
     double x = 0, y = 0;              // x > 0
     std::optional<double> deviation;  // a bar of y ± this
     std::string label;                // shown when pointed at
   };
+  struct Series {
+    std::string name;           // in the legend, if there are several
+    std::vector<Point> points;  // one at least, x ascending
+  };
   std::string x_title, y_title;
-  std::vector<Point> points;  // one at least, x ascending
-  double mean = 0;            // a dashed line
+  std::vector<Series> series;  // one at least, at most kMostSeries
+  bool logarithmic_y = false;  // powers of two as well; then y > 0
+  std::optional<double> mean;  // a dashed line
   std::string mean_label;
+  static constexpr size_t kMostSeries = 5;
 };
 std::string SvgPlot(const Plot& plot);
 

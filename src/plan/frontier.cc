@@ -1,0 +1,199 @@
+#include "plan/frontier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/format.h"
+#include "core/page.h"
+#include "plan/report.h"
+#include "train/report.h"
+
+namespace longspan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kShortest = 4096, kLongest = int64_t{1} << 32;
+
+// One sequence over all ranks, with as little kept as can be: layers' inputs, on the device or with the host.
+Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_length,
+              const std::string& strategy, bool offload, const Hardware& hardware) {
+  config.remat_policy = "custom";
+  for (std::string* other : {&config.query_proj, &config.key_proj, &config.value_proj, &config.context,
+                             &config.out_proj, &config.mlpwi_0, &config.mlpwi_1, &config.mlpwo})
+    *other = "remat";
+  config.decoder_layer_input = offload ? "offload" : "device";
+  config.ranks = ranks;
+  config.max_target_length = length;
+  config.global_batch_size = 1;
+  config.data_parallelism = 1;
+  config.context_parallelism = config.ulysses_parallelism = 0;
+  config.context_parallel_strategy = {{"", strategy}};
+  Job job = OpenModel(config);
+  job.document_length = document_length;
+  return PlanMemory(PrepareJobWithoutText(std::move(job)), hardware);
+}
+
+Frontier::Reach ReachOf(const TrainConfig& config, int ranks, int64_t document_length,
+                        const std::string& strategy, bool offload, const Hardware& hardware) {
+  Plan longest_plan;
+  const auto fits = [&](int64_t length) {
+    Plan plan = MemoryOf(config, ranks, length, document_length, strategy, offload, hardware);
+    if (!plan.fits) return false;
+    longest_plan = std::move(plan);
+    return true;
+  };
+  Frontier::Reach reach = {.ranks = ranks,
+                           .longest = 0,
+                           .strategy = strategy + (offload ? ", inputs offloaded" : ""),
+                           .largest_memory = {}};
+  if (!fits(kShortest)) return reach;
+  int64_t good = kShortest;
+  while (good < kLongest && fits(2 * good)) good *= 2;
+  for (int64_t step = good / 2, least = good / 64; step >= least; step /= 2)
+    if (fits(good + step)) good += step;
+  reach.longest = good;
+  reach.largest_memory.assign(longest_plan.memory.begin(), longest_plan.memory.end());
+  std::ranges::stable_sort(reach.largest_memory,
+                           [](const auto& a, const auto& b) { return a.second > b.second; });
+  reach.largest_memory.resize(std::min<size_t>(reach.largest_memory.size(), 3));
+  return reach;
+}
+
+// The longest of what ring and usp reach, with and without the host's memory: which of them takes less
+// depends on heads and ranks.
+Frontier::Reach LongestReach(const TrainConfig& config, int ranks, int64_t document_length,
+                             const Hardware& hardware) {
+  Frontier::Reach longest = {.ranks = ranks, .longest = 0, .strategy = "ring", .largest_memory = {}};
+  for (const char* strategy : {"ring", "usp"}) {
+    if (ranks == 1 && strategy == std::string_view("usp")) continue;
+    for (const bool offload : {false, true}) {
+      Frontier::Reach reach = ReachOf(config, ranks, document_length, strategy, offload, hardware);
+      if (reach.longest > longest.longest) longest = std::move(reach);
+    }
+  }
+  return longest;
+}
+
+std::string LargestText(const Frontier::Reach& reach) {
+  std::string text;
+  for (const auto& [name, bytes] : reach.largest_memory)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, FormatBytes(bytes));
+  return text;
+}
+
+std::vector<std::string> ReachRow(const Frontier::Reach& reach) {
+  return {std::to_string(reach.ranks), reach.longest == 0 ? "none" : FormatLength(reach.longest),
+          reach.longest == 0 ? "" : FormatLength(reach.longest / reach.ranks),
+          reach.longest == 0 ? "" : reach.strategy, LargestText(reach)};
+}
+
+std::vector<std::string> LengthRow(const Candidate& c) {
+  return {FormatLength(c.config.max_target_length),
+          fmt::format("{} × {}", c.mesh.context(), c.mesh.data * c.mesh.fsdp),
+          c.strategy == "usp" ? fmt::format("usp {} × {}", c.mesh.ring, c.mesh.ulysses) : c.strategy,
+          c.policy,
+          FormatSeconds(c.plan.step_seconds),
+          Percent(c.plan.mfu),
+          fmt::format("{:.1f}", c.plan.tokens_per_second_per_device),
+          FormatBytes(c.plan.device_memory_bytes),
+          c.plan.bound_by};
+}
+
+const std::vector<std::string> kReachHeader = {"devices", "longest", "a device", "strategy",
+                                               "largest in memory"};
+const std::vector<std::string> kLengthHeader = {"length", "context × data", "strategy", "kept",    "step",
+                                                "MFU",    "tokens/s",       "memory",   "bound by"};
+
+}  // namespace
+
+Frontier FindFrontier(const TrainConfig& config, int64_t document_length, const Hardware& hardware) {
+  Frontier frontier;
+  const int ranks = static_cast<int>(config.ranks);
+  for (int n = 1; n < ranks; n *= 2)
+    frontier.reach.push_back(LongestReach(config, n, document_length, hardware));
+  frontier.reach.push_back(LongestReach(config, ranks, document_length, hardware));
+  const int64_t longest = frontier.reach.back().longest;
+  for (int64_t length = kShortest; length <= longest; length *= 2) {
+    TrainConfig at_length = config;
+    at_length.max_target_length = length;
+    at_length.global_batch_size = 0;
+    SearchResult result = SearchPlans(at_length, std::min(document_length, length), hardware);
+    if (result.any_fits()) frontier.by_length.push_back(std::move(result.candidates.front()));
+  }
+  return frontier;
+}
+
+std::string FrontierTable(const Frontier& frontier) {
+  std::vector<std::vector<std::string>> reach, lengths;
+  for (const Frontier::Reach& r : frontier.reach) reach.push_back(ReachRow(r));
+  for (const Candidate& c : frontier.by_length) lengths.push_back(LengthRow(c));
+  return "The longest sequence over so many devices\n" + TextTable(kReachHeader, reach) +
+         "\nThe fastest plan of each length, on all devices\n" + TextTable(kLengthHeader, lengths);
+}
+
+std::string FrontierJson(const Frontier& frontier) {
+  Json json = {{"longest", Json::array()}, {"by_length", Json::array()}};
+  for (const Frontier::Reach& r : frontier.reach)
+    json["longest"].push_back(
+        {{"ranks", r.ranks}, {"max_target_length", r.longest}, {"context_parallel_strategy", r.strategy}});
+  for (const Candidate& c : frontier.by_length)
+    json["by_length"].push_back({{"max_target_length", c.config.max_target_length},
+                                 {"context_parallel_strategy", c.strategy},
+                                 {"kept", c.policy},
+                                 {"data_parallelism", c.mesh.data},
+                                 {"context_parallelism", c.mesh.ring},
+                                 {"ulysses_parallelism", c.mesh.ulysses},
+                                 {"step_seconds", c.plan.step_seconds},
+                                 {"mfu", c.plan.mfu},
+                                 {"tokens_per_second_per_device", c.plan.tokens_per_second_per_device},
+                                 {"device_memory_bytes", c.plan.device_memory_bytes},
+                                 {"bound_by", c.plan.bound_by}});
+  return json.dump(2) + "\n";
+}
+
+std::string FrontierPage(const TrainConfig& config, const Hardware& hardware, const Frontier& frontier) {
+  Plot reach = {.x_title = "devices (logarithmic)",
+                .y_title = "longest sequence, tokens (logarithmic)",
+                .series = std::vector<Plot::Series>(1),
+                .logarithmic_y = true,
+                .mean = {},
+                .mean_label = {}};
+  Plot speed = {.x_title = "tokens of a sequence (logarithmic)",
+                .y_title = "MFU, %",
+                .series = std::vector<Plot::Series>(1),
+                .mean = {},
+                .mean_label = {}};
+  std::vector<std::vector<std::string>> reach_rows, length_rows;
+  for (const Frontier::Reach& r : frontier.reach) {
+    reach_rows.push_back(ReachRow(r));
+    if (r.longest > 0)
+      reach.series[0].points.push_back({static_cast<double>(r.ranks),
+                                        static_cast<double>(r.longest),
+                                        {},
+                                        fmt::format("{} devices: {}", r.ranks, FormatLength(r.longest))});
+  }
+  for (const Candidate& c : frontier.by_length) {
+    length_rows.push_back(LengthRow(c));
+    speed.series[0].points.push_back({static_cast<double>(c.config.max_target_length),
+                                      100 * c.plan.mfu,
+                                      {},
+                                      fmt::format("{}: {}, {}", FormatLength(c.config.max_target_length),
+                                                  Percent(c.plan.mfu), c.strategy)});
+  }
+  std::string body;
+  if (!reach.series[0].points.empty())
+    body += "<h2>Longest sequence by number of devices</h2>\n" + SvgPlot(reach);
+  body += HtmlTable(kReachHeader, reach_rows);
+  if (!speed.series[0].points.empty()) body += "<h2>Speed by length, on all devices</h2>\n" + SvgPlot(speed);
+  body += HtmlTable(kLengthHeader, length_rows);
+  return HtmlPage(fmt::format("{} on {}", config.model_path, hardware.hardware_name),
+                  fmt::format("Up to {} devices of {} usable memory; planned, not measured", config.ranks,
+                              FormatBytes(hardware.usable_memory_bytes())),
+                  body);
+}
+
+}  // namespace longspan

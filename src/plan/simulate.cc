@@ -1,0 +1,167 @@
+#include "plan/simulate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+
+namespace longspan {
+namespace {
+
+constexpr double kUnknown = -1;
+
+size_t Index(Lane lane) { return static_cast<size_t>(lane); }
+
+// What does one transfer at a time: a lane, of which the one to the host goes both ways at once.
+constexpr size_t kNumQueues = kNumLanes + 1;
+size_t QueueOf(WorkKind kind) { return kind == WorkKind::kFromHost ? kNumLanes : Index(LaneOf(kind)); }
+
+// The ends of transfers; of what is received, once the peer's message has been sent.
+class Ends {
+ public:
+  explicit Ends(size_t num_entries) : end_(num_entries + 1, kUnknown) { end_[0] = 0; }
+
+  void Set(int64_t work, double end) { end_[static_cast<size_t>(work)] = end; }
+  // The n-th message that this rank gets from a group comes as its n-th leaves.
+  void Sent(int group, int64_t work, double end) {
+    Set(work, end);
+    Mirror& mirror = mirrors_[group];
+    mirror.sent.push_back(end);
+    if (mirror.received.size() >= mirror.sent.size()) Set(mirror.received[mirror.sent.size() - 1], end);
+  }
+  void Received(int group, int64_t work) {
+    Mirror& mirror = mirrors_[group];
+    mirror.received.push_back(work);
+    if (mirror.sent.size() >= mirror.received.size()) Set(work, mirror.sent[mirror.received.size() - 1]);
+  }
+  double Of(int64_t work) const {
+    const double end = end_[static_cast<size_t>(work)];
+    CHECK(end != kUnknown);  // waiting for a message before the like of it has been sent would never end
+    return end;
+  }
+
+ private:
+  struct Mirror {
+    std::vector<double> sent;
+    std::vector<int64_t> received;
+  };
+  std::vector<double> end_;
+  std::map<int, Mirror> mirrors_;
+};
+
+}  // namespace
+
+std::string_view Timeline::bound_by() const {
+  const std::pair<double, std::string_view> parts[] = {{attention, "attention"},
+                                                       {matmul, "matmul"},
+                                                       {pointwise, "memory"},
+                                                       {waited[Index(Lane::kLink)], "link"},
+                                                       {waited[Index(Lane::kHost)], "host"},
+                                                       {waited[Index(Lane::kDisk)], "disk"}};
+  return std::ranges::max_element(parts, {}, [](const auto& part) { return part.first; })->second;
+}
+
+Machine::Machine(const Hardware& hardware, int num_ranks, int64_t sequences_a_group)
+    : hardware_(hardware),
+      topology_(hardware, num_ranks),
+      forward_(hardware.attention_forward_efficiency, "attention_forward_efficiency"),
+      backward_(hardware.attention_backward_efficiency, "attention_backward_efficiency"),
+      one_sequence_(hardware.attention_backward_one_sequence, "attention_backward_one_sequence"),
+      one_sequence_a_group_(sequences_a_group == 1) {}
+
+double Machine::ComputeSeconds(const Work& work) const {
+  const double bandwidth = hardware_.memory_gbps * 1e9, peak = hardware_.peak_flops(work.dtype);
+  const double start = hardware_.operation_us * 1e-6, moved = static_cast<double>(work.bytes) / bandwidth;
+  const double width = static_cast<double>(work.width);
+  switch (work.kind) {
+    case WorkKind::kMatmul:
+      return start + std::max(work.flops / (peak * hardware_.matmul_efficiency), moved);
+    case WorkKind::kAttentionForward:
+    case WorkKind::kAttentionBackward: {
+      const bool forward = work.kind == WorkKind::kAttentionForward;
+      double efficiency = forward ? forward_.At(width) : backward_.At(width);
+      if (!forward && one_sequence_a_group_) efficiency *= one_sequence_.At(static_cast<double>(work.rows));
+      const double call = work.pairs > 0 ? hardware_.attention_call_us * 1e-6 : 0;
+      return start + call + work.flops / (peak * efficiency) +
+             static_cast<double>(work.state_bytes) / bandwidth;
+    }
+    case WorkKind::kPointwise:
+      return start + moved;
+    default:
+      CHECK(false);
+      return 0;
+  }
+}
+
+double Machine::CopySeconds(const Work& work) const {
+  const Lane lane = LaneOf(work.kind);
+  CHECK(lane == Lane::kHost || lane == Lane::kDisk);
+  const double rate = lane == Lane::kHost ? hardware_.host_gbps : hardware_.disk_gbps;
+  return static_cast<double>(work.bytes) / (rate * 1e9);
+}
+
+Timeline Simulate(const WorkLog& log, const Machine& machine, int rank, bool with_spans) {
+  std::vector<GroupShape> shapes;
+  for (const std::vector<int>& group : log.groups()) shapes.push_back(machine.topology().ShapeOf(group));
+
+  Timeline timeline;
+  Ends ends(log.entries().size());
+  double now = 0;  // of computing
+  std::array<double, kNumQueues> free_at = {};
+  const auto show = [&](const Work& work, std::string_view name, double begin, double end) {
+    if (with_spans && end > begin)
+      timeline.spans.push_back({rank, LaneOf(work.kind), name, begin, end,
+                                static_cast<double>(work.times) * work.flops, work.times * work.bytes});
+  };
+  for (size_t i = 0; i < log.entries().size(); ++i) {
+    const WorkLog::Entry& entry = log.entries()[i];
+    const Work& work = entry.work;
+    const int64_t id = static_cast<int64_t>(i) + 1;
+    switch (entry.step) {
+      case WorkLog::Step::kCompute: {
+        const double seconds = static_cast<double>(work.times) * machine.ComputeSeconds(work);
+        (work.kind == WorkKind::kMatmul      ? timeline.matmul
+         : work.kind == WorkKind::kPointwise ? timeline.pointwise
+                                             : timeline.attention) += seconds;
+        timeline.busy[Index(Lane::kCompute)] += seconds;
+        show(work, work.name, now, now + seconds);
+        now += seconds;
+        break;
+      }
+      case WorkLog::Step::kTransfer: {
+        if (work.kind == WorkKind::kRecv) {
+          ends.Received(entry.group, id);
+          break;
+        }
+        const size_t queue = QueueOf(work.kind);
+        const double seconds =
+            LaneOf(work.kind) == Lane::kLink
+                ? machine.topology().Seconds(work, shapes[static_cast<size_t>(entry.group)])
+                : machine.CopySeconds(work);
+        const double begin = std::max({now, ends.Of(entry.event), free_at[queue]});
+        free_at[queue] = begin + seconds;
+        timeline.busy[Index(LaneOf(work.kind))] += seconds;
+        show(work, Name(work.kind), begin, begin + seconds);
+        if (work.kind == WorkKind::kSend) {
+          ends.Sent(entry.group, id, begin + seconds);
+        } else {
+          ends.Set(id, begin + seconds);
+        }
+        break;
+      }
+      case WorkLog::Step::kWait: {
+        const double end = ends.Of(entry.event);
+        if (end > now) {
+          const Lane lane = LaneOf(log.entries()[static_cast<size_t>(entry.event) - 1].work.kind);
+          timeline.waited[Index(lane)] += end - now;
+          now = end;
+        }
+        break;
+      }
+    }
+  }
+  timeline.seconds = std::max(now, *std::ranges::max_element(free_at));
+  return timeline;
+}
+
+}  // namespace longspan
