@@ -304,7 +304,8 @@ void CheckPasses(const Job& job) {
   std::pair<int64_t, std::string> longest;
   for (const DataSource& source : job.sources) FindLonger(*source.corpus, longest);
   if (job.eval_corpus) FindLonger(*job.eval_corpus, longest);
-  if (job.sources.empty()) longest = {job.EqualDocuments().front().size(), "that is planned with"};
+  if (job.sources.empty())
+    longest = {job.EqualDocuments().front().size(), "that is planned with (document_length)"};
   Require(
       ExitCode::kUsage, longest.first <= job.config.tokens_per_pass,
       "tokens_per_pass {} is less than the {} tokens of the document {}, which has to be in one pass; give "
@@ -328,7 +329,8 @@ void ResolveOffload(const Job& job) {
           "offload_directory is {}, but nothing is offloaded by remat_policy {}; leave it out, or take a "
           "policy that offloads (minimal_offloaded, or custom with a key like context=offload)",
           directory, job.config.remat_policy);
-  Require(ExitCode::kUsage, IsDirectory(directory),
+  // Without text it is planned, for a machine that may be another.
+  Require(ExitCode::kUsage, job.sources.empty() || IsDirectory(directory),
           "offload_directory {} is not a folder; make it or give another", directory);
 }
 

@@ -60,6 +60,27 @@ TEST(PlanCommandTest, PackedDocumentsCostLess) {
   EXPECT_EQ(packed["device_memory_bytes"], whole["device_memory_bytes"]);  // does not depend on documents
 }
 
+// Passes end where documents end; a folder of another machine need not be on this one.
+TEST(PlanCommandTest, PassesAndOffloading) {
+  const std::string passes =
+      "model_path=tiny max_target_length=1048576 ranks=2 hardware=h100 tokens_per_pass=65536";
+  const nlohmann::json packed = PlanOf(passes + " document_length=8192");
+  const nlohmann::json one_pass =
+      PlanOf("model_path=tiny max_target_length=65536 ranks=2 hardware=h100 document_length=8192");
+  EXPECT_EQ(packed["memory"]["step.hidden"], one_pass["memory"]["step.hidden"]);
+  EXPECT_NEAR(packed["allowed_pairs_by_rank"][0].get<double>(),
+              16 * one_pass["allowed_pairs_by_rank"][0].get<double>(), 1);
+  EXPECT_NEAR(packed["seconds"]["attention"].get<double>(),
+              16 * one_pass["seconds"]["attention"].get<double>(), 1e-9);
+  ExpectFailure(passes, {"tokens_per_pass", "document_length"});
+
+  const nlohmann::json disk = PlanOf(
+      "model_path=tiny max_target_length=65536 ranks=2 hardware=h100 remat_policy=minimal_offloaded "
+      "offload_directory=/not/here");
+  EXPECT_GT(disk["disk"]["activations.mlpwi_0"], 0);
+  EXPECT_GT(disk["disk_bytes"], 0);
+}
+
 TEST(PlanCommandTest, ReadsRecipesAndHardwareFiles) {
   const TemporaryDirectory directory;
   const std::string recipe =
