@@ -176,8 +176,15 @@ class Backend {
   // Also dlogits (n, V) of any dtype = (softmax(logits) − onehot) · scale, 0 in rows without a target.
   virtual double CrossEntropyBackward(Tensor logits, Tensor targets, float scale, Tensor dlogits) = 0;
 
-  // f64 sum of squares of f32 x: one sum per block of 4,096 consecutive elements, block sums added in order.
-  virtual double SumOfSquares(Tensor x) = 0;
+  // f64 sums of squares of f32 x, one for each block of kNormBlock consecutive elements (the last one may be
+  // shorter): `sums` are bytes, room for as many doubles.
+  virtual void SumsOfSquares(Tensor x, Tensor sums) = 0;
+  static constexpr int64_t kNormBlock = 4096;
+  static constexpr int64_t NormBlocks(int64_t num_elements) {
+    return (num_elements + kNormBlock - 1) / kNormBlock;
+  }
+  // Those sums, added in order. Dry: 0.
+  double SumOfSquares(Tensor x);
   // All f32, flat; `compute` is the weight that the model reads: bf16, rounded from master, or empty.
   virtual void AdamW(const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                      Tensor compute) = 0;

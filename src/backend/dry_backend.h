@@ -59,7 +59,7 @@ class DryBackend : public Backend {
   void TokenLosses(Tensor logits, Tensor targets, Tensor losses, Tensor argmax) override;
   double CrossEntropyBackward(Tensor logits, Tensor targets, float scale, Tensor dlogits) override;
 
-  double SumOfSquares(Tensor x) override;
+  void SumsOfSquares(Tensor x, Tensor sums) override;
   void AdamW(const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
              Tensor compute) override;
   void Sgd(double learning_rate, double grad_scale, Tensor grad, Tensor master, Tensor compute) override;

@@ -203,7 +203,10 @@ void CheckCrossEntropyBackward(const Tensor& logits, const Tensor& targets, cons
   CHECK(IsFloat(dlogits) && SameShape(dlogits, logits));
 }
 
-void CheckSumOfSquares(const Tensor& x) { CHECK(IsF32(x)); }
+void CheckSumsOfSquares(const Tensor& x, const Tensor& sums) {
+  CHECK(IsF32(x));
+  CHECK(sums.num_bytes() == Backend::NormBlocks(x.num_elements()) * int64_t{sizeof(double)});
+}
 
 void CheckSgd(const Tensor& grad, const Tensor& master, const Tensor& compute) {
   CHECK(IsF32(grad) && IsF32(master) && grad.num_elements() == master.num_elements());

@@ -60,7 +60,7 @@ void CheckTokenLosses(const Tensor& logits, const Tensor& targets, const Tensor&
                       const Tensor& argmax);
 void CheckCrossEntropyBackward(const Tensor& logits, const Tensor& targets, const Tensor& dlogits);
 
-void CheckSumOfSquares(const Tensor& x);
+void CheckSumsOfSquares(const Tensor& x, const Tensor& sums);
 void CheckSgd(const Tensor& grad, const Tensor& master, const Tensor& compute);
 void CheckAdamW(const AdamWArgs& args, const Tensor& grad, const Tensor& master, const Tensor& exp_avg,
                 const Tensor& exp_avg_sq, const Tensor& compute);

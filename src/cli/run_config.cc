@@ -133,6 +133,13 @@ KeyList TrainKeys(TrainConfig& config) {
            "Groups of ranks that take different sequences; -1: what is left.",
            Or(-1, Between(1, kMostRanks)));
   keys.Add(
+      "fsdp_parallelism", &config.fsdp_parallelism,
+      "The same, but the groups share one copy of the weights; needs shard_parameters; -1: what is left.",
+      Or(-1, Between(1, kMostRanks)));
+  keys.Add("shard_parameters", &config.shard_parameters,
+           "Weights, gradients and optimizer state are spread over the ranks of a sequence and of "
+           "fsdp_parallelism, not whole on each; changes no bit of the result.");
+  keys.Add(
       "context_parallelism", &config.context_parallelism,
       "Ranks of the ring (or of the gather) that share a sequence; 0: the strategy's default; -1: what is "
       "left.",

@@ -62,19 +62,41 @@ std::unique_ptr<Comm> Comm::Subgroup(std::span<const int> ranks) {
   return group;
 }
 
+std::vector<Range> Comm::EvenPieces(int64_t total) const {
+  std::vector<Range> pieces;
+  for (int64_t p = 0; p < size_; ++p) pieces.push_back({total * p / size_, total * (p + 1) / size_});
+  return pieces;
+}
+
+const Range& Comm::Mine(std::span<const Range> pieces) const {
+  CHECK(std::ssize(pieces) == size_);
+  return pieces[static_cast<size_t>(rank_)];
+}
+
 Event Comm::AllGather(Tensor send, Tensor recv, const Event& after) {
   CHECK(recv.num_bytes() == size_ * send.num_bytes());
-  for (int p = 0; p < size_; ++p) CountMessage(p, send.num_bytes());
-  return Report(WorkKind::kAllGather, (size_ - 1) * send.num_bytes(), -1, after,
-                StartAllGather(send, recv, after));
+  return AllGather(send, recv, EvenPieces(recv.num_elements()), after);
 }
 
 Event Comm::ReduceScatter(Tensor send, Tensor recv, const Event& after) {
-  CHECK(IsF32(send) && IsF32(recv));
   CHECK(send.num_bytes() == size_ * recv.num_bytes());
-  for (int p = 0; p < size_; ++p) CountMessage(p, recv.num_bytes());
-  return Report(WorkKind::kReduceScatter, (size_ - 1) * recv.num_bytes(), -1, after,
-                StartReduceScatter(send, recv, after));
+  return ReduceScatter(send, recv, EvenPieces(send.num_elements()), after);
+}
+
+Event Comm::AllGather(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after) {
+  CHECK(send.num_bytes() == Mine(pieces).size() * SizeOf(recv.dtype()));
+  for (int p = 0; p < size_; ++p) CountMessage(p, send.num_bytes());
+  return Report(WorkKind::kAllGather, (size_ - 1) * send.num_bytes(), -1, after,
+                StartAllGather(send, recv, pieces, after));
+}
+
+Event Comm::ReduceScatter(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after) {
+  CHECK(IsF32(send) && IsF32(recv));
+  CHECK(recv.num_elements() == Mine(pieces).size());
+  for (int p = 0; p < size_; ++p)
+    CountMessage(p, pieces[static_cast<size_t>(p)].size() * SizeOf(DType::kFloat32));
+  return Report(WorkKind::kReduceScatter, send.num_bytes() - recv.num_bytes(), -1, after,
+                StartReduceScatter(send, recv, pieces, after));
 }
 
 Event Comm::AllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
@@ -98,34 +120,13 @@ Event Comm::Recv(Tensor recv, int from, const Event& after) {
                 StartRecv(recv, from, after));
 }
 
-// values (size()·n) f32. In place: each rank sums its own piece over itself, then hands it round.
-void Comm::SumPieces(Tensor values) {
-  if (values.num_elements() == 0) return;
-  const int64_t n = values.dim(0) / size_;
-  const Tensor mine = values.Rows(rank_ * n, (rank_ + 1) * n);
-  Finish(ReduceScatter(values, mine));
-  Finish(AllGather(mine, values));
-}
-
 void Comm::AllReduceSum(Tensor values) {
   CHECK(IsF32(values));
   const Tensor flat = values.Reshape({values.num_elements()});
-  const int64_t even = flat.dim(0) / size_ * size_;
-  SumPieces(flat.Rows(0, even));
-  if (even == flat.dim(0)) return;
-  // What is left over is padded to one element a rank. It goes to and fro through the communicator and not by
-  // memcpy because the tensors of a dry run have no memory.
-  const Tensor rest = flat.Rows(even, flat.dim(0));
-  std::vector<float> padded(static_cast<size_t>(size_));
-  const Tensor pieces(padded.data(), DType::kFloat32, {size_});
-  const auto copy = [&](Tensor from, Tensor to) {
-    const Event sent = Send(from, rank_);
-    Recv(to, rank_).Wait();
-    sent.Wait();
-  };
-  copy(rest, pieces.Rows(0, rest.dim(0)));
-  SumPieces(pieces);
-  copy(pieces.Rows(0, rest.dim(0)), rest);
+  const std::vector<Range> pieces = EvenPieces(flat.num_elements());
+  const Tensor mine = flat.Rows(Mine(pieces).begin, Mine(pieces).end);
+  Finish(ReduceScatter(flat, mine, pieces));
+  Finish(AllGather(mine, flat, pieces));
 }
 
 double Comm::SumOverRanks(double value) {

@@ -17,6 +17,7 @@
 #include "core/event.h"
 #include "core/tensor.h"
 #include "core/work.h"
+#include "mask/mask.h"
 
 namespace longspan {
 
@@ -50,6 +51,10 @@ class Comm {
   // send (size()·n) f32, recv (n) f32: recv[i] = Σ over ranks of their send[rank()·n + i], in rank order.
   // `recv` may be my piece of `send`.
   Event ReduceScatter(Tensor send, Tensor recv, const Event& after = {});
+  // The same where the pieces of the whole (`recv` of a gather, `send` of a sum) differ in size: that of rank
+  // p is its elements pieces[p]. They don't overlap; some may be empty.
+  Event AllGather(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after = {});
+  Event ReduceScatter(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after = {});
   // Rank p gets send_bytes[p] bytes of `send` (pieces lie one after the other in rank order); likewise recv.
   Event AllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
                  std::span<const int64_t> recv_bytes, const Event& after = {});
@@ -79,8 +84,10 @@ class Comm {
  private:
   // What an implementation provides. Arguments have been checked; traffic has been counted.
   virtual std::unique_ptr<Comm> MakeSubgroup(std::span<const int> ranks, int my_place) = 0;
-  virtual Event StartAllGather(Tensor send, Tensor recv, const Event& after) = 0;
-  virtual Event StartReduceScatter(Tensor send, Tensor recv, const Event& after) = 0;
+  virtual Event StartAllGather(Tensor send, Tensor recv, std::span<const Range> pieces,
+                               const Event& after) = 0;
+  virtual Event StartReduceScatter(Tensor send, Tensor recv, std::span<const Range> pieces,
+                                   const Event& after) = 0;
   virtual Event StartAllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
                               std::span<const int64_t> recv_bytes, const Event& after) = 0;
   virtual Event StartSend(Tensor send, int to, const Event& after) = 0;
@@ -90,7 +97,9 @@ class Comm {
   // Reports what has been begun; returns the event to hand on.
   Event Report(WorkKind kind, int64_t bytes, int peer, const Event& after, const Event& done);
   void Finish(const Event& event);  // a blocking operation waits
-  void SumPieces(Tensor values);
+  // `total` elements cut into a piece for each rank, of equal size but for one element.
+  std::vector<Range> EvenPieces(int64_t total) const;
+  const Range& Mine(std::span<const Range> pieces) const;
 
   const int rank_, size_;
   const std::shared_ptr<Traffic> traffic_;

@@ -17,8 +17,10 @@ class DryComm final : public Comm {
   }
 
   // Nothing is moved, so an operation has happened as soon as it may begin.
-  Event StartAllGather(Tensor, Tensor, const Event& after) override { return after; }
-  Event StartReduceScatter(Tensor, Tensor, const Event& after) override { return after; }
+  Event StartAllGather(Tensor, Tensor, std::span<const Range>, const Event& after) override { return after; }
+  Event StartReduceScatter(Tensor, Tensor, std::span<const Range>, const Event& after) override {
+    return after;
+  }
   Event StartAllToAll(Tensor, std::span<const int64_t>, Tensor, std::span<const int64_t>,
                       const Event& after) override {
     return after;

@@ -146,7 +146,7 @@ MeshShape ResolveMesh(const MeshRequest& request) {
 Mesh MakeMesh(const MeshShape& shape, Comm& world) {
   CHECK(world.size() == shape.ranks());
   const MeshCoordinate at = CoordinateOf(shape, world.rank());
-  std::vector<int> context, ring, ulysses;
+  std::vector<int> context, ring, ulysses, shards, replicas;
   for (int r = 0; r < shape.ring; ++r) {
     for (int u = 0; u < shape.ulysses; ++u) {
       const int rank = RankOf(shape, {at.data, at.fsdp, r, u});
@@ -155,6 +155,9 @@ Mesh MakeMesh(const MeshShape& shape, Comm& world) {
       if (r == at.ring) ulysses.push_back(rank);
     }
   }
+  const int num_shards = shape.fsdp * shape.context(), shard = world.rank() % num_shards;
+  for (int s = 0; s < num_shards; ++s) shards.push_back(world.rank() - shard + s);
+  for (int d = 0; d < shape.data; ++d) replicas.push_back(d * num_shards + shard);
   const std::array<int, 1> self = {world.rank()};
   return {shape,
           at,
@@ -162,7 +165,9 @@ Mesh MakeMesh(const MeshShape& shape, Comm& world) {
           world.Subgroup(context),
           world.Subgroup(ring),
           world.Subgroup(ulysses),
-          world.Subgroup(self)};
+          world.Subgroup(self),
+          world.Subgroup(shards),
+          world.Subgroup(replicas)};
 }
 
 }  // namespace longspan

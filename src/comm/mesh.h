@@ -15,6 +15,7 @@ struct MeshShape {
   int data = 1, fsdp = 1, ring = 1, ulysses = 1;
   int ranks() const { return data * fsdp * ring * ulysses; }
   int context() const { return ring * ulysses; }
+  int groups() const { return data * fsdp; }  // of ranks, each with sequences of its own
   friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };
 
@@ -44,10 +45,14 @@ struct Mesh {
   MeshShape shape;
   MeshCoordinate at;
   Comm* world = nullptr;
-  std::unique_ptr<Comm> context;  // the R·U ranks that share my sequence
-  std::unique_ptr<Comm> ring;     // the R ranks of my u
-  std::unique_ptr<Comm> ulysses;  // the U ranks of my r
-  std::unique_ptr<Comm> self;     // this rank alone
+  std::unique_ptr<Comm> context;   // the R·U ranks that share my sequence
+  std::unique_ptr<Comm> ring;      // the R ranks of my u
+  std::unique_ptr<Comm> ulysses;   // the U ranks of my r
+  std::unique_ptr<Comm> self;      // this rank alone
+  std::unique_ptr<Comm> shards;    // the F·R·U ranks of my d, over which weights may be sharded
+  std::unique_ptr<Comm> replicas;  // the N ranks of my f, r and u, which then have equal shards
+
+  int group() const { return at.data * shape.fsdp + at.fsdp; }  // mine, of shape.groups()
 };
 Mesh MakeMesh(const MeshShape& shape, Comm& world);
 

@@ -35,19 +35,26 @@ class ThreadComm final : public Comm {
                                         shared_traffic());
   }
 
-  Event StartAllGather(Tensor send, Tensor recv, const Event& after) override {
+  Event StartAllGather(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after) override {
+    const int64_t element = SizeOf(recv.dtype());
     std::vector<Push> pushes;
     std::vector<Pull> pulls;
     for (int p = 0; p < size(); ++p) {
+      const Range& piece = pieces[static_cast<size_t>(p)];
       pushes.push_back({p, send.raw(), send.num_bytes()});
-      pulls.push_back({p, 1, At(recv, p * send.num_bytes()), send.num_bytes()});
+      pulls.push_back({p, 1, At(recv, piece.begin * element), piece.size() * element});
     }
     return job_->Post(*group_, Channel::kCollective, rank(), pushes, pulls, after);
   }
 
-  Event StartReduceScatter(Tensor send, Tensor recv, const Event& after) override {
+  Event StartReduceScatter(Tensor send, Tensor recv, std::span<const Range> pieces,
+                           const Event& after) override {
+    const int64_t element = SizeOf(DType::kFloat32);
     std::vector<Push> pushes;
-    for (int p = 0; p < size(); ++p) pushes.push_back({p, At(send, p * recv.num_bytes()), recv.num_bytes()});
+    for (int p = 0; p < size(); ++p) {
+      const Range& piece = pieces[static_cast<size_t>(p)];
+      pushes.push_back({p, At(send, piece.begin * element), piece.size() * element});
+    }
     const Pull pull = {0, size(), recv.raw(), recv.num_bytes()};
     return job_->Post(*group_, Channel::kCollective, rank(), pushes, {&pull, 1}, after);
   }

@@ -40,8 +40,8 @@ std::vector<int32_t> EncodePrompt(const GenerateConfig& config, const Tokenizer&
 // What the weights take, and the cache.
 std::map<std::string, int64_t> MemoryByName(const Job& job) {
   const std::unique_ptr<Backend> dry = MakeDryBackend(static_cast<int>(job.config.threads_per_rank));
-  const ResidentWeights weights(MakeParamTable(job.model), job.dtype, ResidentWeights::Moments::kNoGradients,
-                                dry.get());
+  const ShardedWeights weights(MakeParamTable(job.model), job.dtype, ShardedWeights::Moments::kNoGradients,
+                               dry.get());
   std::map<std::string, int64_t> memory;
   for (const auto& [name, bytes] : weights.memory().peak_by_name()) memory[name] = bytes;
   memory["keys and values"] = Decoder::CacheBytes(job.model, job.model_options());
@@ -81,8 +81,8 @@ void Generate(const GenerateConfig& config) {
   RequireMemory(job, MemoryByName(job));
 
   const std::unique_ptr<Backend> backend = MakeCpuBackend(static_cast<int>(job.config.threads_per_rank));
-  ResidentWeights weights(MakeParamTable(job.model), job.dtype, ResidentWeights::Moments::kNoGradients,
-                          backend.get());
+  ShardedWeights weights(MakeParamTable(job.model), job.dtype, ShardedWeights::Moments::kNoGradients,
+                         backend.get());
   LoadModelWeights(job.model_directory, weights);
   const ModelOptions options = job.model_options();
   Decoder decoder(job.model, options, *backend, weights);

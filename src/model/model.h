@@ -33,7 +33,8 @@ class Model {
   // logit, int32 (t). (Of a padding row: something.)
   void TokenLosses(const Sequence& sequence, Tensor losses, Tensor argmax);
   // The same as Loss, and adds the gradients of (that sum · loss_scale) to the weight store's. loss_scale = 1
-  // / targets of the step. No rank's gradients contain another rank's rows: the caller sums them.
+  // / targets of the step. No rank's gradients contain another rank's rows: the store, or whoever reads it,
+  // sums them.
   double LossAndGradients(const Sequence& sequence, double loss_scale);
   // Embedding and all blocks: writes hidden (t, C), of the run's dtype.
   void Hidden(const Sequence& sequence, Tensor hidden) { Forward(sequence, hidden, /*keep=*/false); }

@@ -191,16 +191,16 @@ std::vector<Tensor> UnitViews(const ParamUnit& unit, Tensor flat) { return Views
 std::vector<Tensor> StoredViews(const ParamUnit& unit, Tensor flat) { return Views(unit, unit.stored, flat); }
 
 void InitializeParam(const ParamRow& row, double initializer_range, uint64_t seed, int num_threads,
-                     Tensor values) {
-  CHECK(values.num_elements() == row.num_elements);
+                     int64_t first, Tensor values) {
+  CHECK(first >= 0 && first + values.num_elements() <= row.num_elements);
   float* data = values.data<float>();
   const CounterRandom random(seed, row.name);
   constexpr int64_t kBlock = int64_t{1} << 13;  // elements: some hundred microseconds
-  cpu::ParallelBlocks(num_threads, row.num_elements, kBlock, [&](int64_t begin, int64_t end) {
+  cpu::ParallelBlocks(num_threads, values.num_elements(), kBlock, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       data[i] = row.kind == ParamKind::kVector
                     ? row.initial_value
-                    : static_cast<float>(initializer_range * random.Normal(static_cast<uint64_t>(i)));
+                    : static_cast<float>(initializer_range * random.Normal(static_cast<uint64_t>(first + i)));
   });
 }
 

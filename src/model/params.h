@@ -97,8 +97,9 @@ std::vector<Tensor> UnitViews(const ParamUnit& unit, Tensor flat);
 std::vector<Tensor> StoredViews(const ParamUnit& unit, Tensor flat);
 
 // Initial values of one parameter, f32: matrices and embeddings normal(0, initializer_range), norms
-// such that they multiply by 1, biases 0. A function of (seed, name, element) alone.
+// such that they multiply by 1, biases 0. A function of (seed, name, element) alone. `values` are its
+// elements from `first` on, all or some of them.
 void InitializeParam(const ParamRow& row, double initializer_range, uint64_t seed, int num_threads,
-                     Tensor values);
+                     int64_t first, Tensor values);
 
 }  // namespace longspan

@@ -29,33 +29,40 @@ constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
     "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
 
-void AppendViews(const ParamUnit& unit, Tensor flat, const std::string& suffix,
-                 std::vector<SafetensorsTensor>& tensors) {
-  const std::vector<Tensor> views = StoredViews(unit, flat);
-  for (size_t i = 0; i < views.size(); ++i)
-    tensors.push_back({unit.stored[i].name + suffix, views[i], unit.stored[i].shape});
+// One of the flat tensors of each unit, whose stored tensors go into a file under their names and this
+// suffix.
+struct SavedPart {
+  int unit;
+  Tensor shard;  // what this rank has of it
+  const char* suffix;
+};
+
+std::vector<SavedPart> ModelParts(const ShardedWeights& weights) {
+  std::vector<SavedPart> parts;
+  for (int u = 0; u < weights.table().num_units(); ++u) parts.push_back({u, weights.Master(u), ""});
+  return parts;
 }
 
-std::vector<SafetensorsTensor> ModelTensors(const ResidentWeights& weights) {
-  std::vector<SafetensorsTensor> tensors;
-  for (int u = 0; u < weights.table().num_units(); ++u)
-    AppendViews(weights.table().units[static_cast<size_t>(u)], weights.Master(u), "", tensors);
-  return tensors;
-}
-
-std::vector<SafetensorsTensor> OptimizerTensors(const ResidentWeights& weights) {
-  std::vector<SafetensorsTensor> tensors;
+std::vector<SavedPart> OptimizerParts(const ShardedWeights& weights) {
+  std::vector<SavedPart> parts;
   for (int u = 0; u < weights.table().num_units(); ++u) {
-    const ParamUnit& unit = weights.table().units[static_cast<size_t>(u)];
-    AppendViews(unit, weights.Master(u), ".master", tensors);
+    parts.push_back({u, weights.Master(u), ".master"});
     if (weights.ExpAvg(u).IsNull()) continue;
-    AppendViews(unit, weights.ExpAvg(u), ".exp_avg", tensors);
-    AppendViews(unit, weights.ExpAvgSq(u), ".exp_avg_sq", tensors);
+    parts.push_back({u, weights.ExpAvg(u), ".exp_avg"});
+    parts.push_back({u, weights.ExpAvgSq(u), ".exp_avg_sq"});
   }
-  return tensors;
+  return parts;
 }
 
-const char* OptimizerName(const ResidentWeights& weights) {
+// Calls f(part, stored tensor) in the order of the file.
+template <class F>
+void ForEachTensor(const ShardedWeights& weights, std::span<const SavedPart> parts, F f) {
+  for (const SavedPart& part : parts)
+    for (const StoredTensor& stored : weights.table().units[static_cast<size_t>(part.unit)].stored)
+      f(part, stored);
+}
+
+const char* OptimizerName(const ShardedWeights& weights) {
   return weights.ExpAvg(0).IsNull() ? "sgd" : "adamw";
 }
 
@@ -78,8 +85,27 @@ nlohmann::ordered_json SourceJson(const SourcePosition& source) {
           {"window", window}};
 }
 
+// A file's tensors on the first rank, which gathers each part when it comes to it.
+void WriteParts(const fs::path& directory, const std::string& stem, const ShardedWeights& weights,
+                const std::vector<SavedPart>& parts, DType dtype, int64_t max_shard_bytes) {
+  const ElementType* const type = ElementTypeOf(dtype);
+  const SavedPart* gathered = nullptr;
+  Tensor whole;  // of that part
+  std::vector<SafetensorsSource> sources;
+  ForEachTensor(weights, parts, [&](const SavedPart& part, const StoredTensor& stored) {
+    const auto read = [&, mine = &part, offset = stored.offset](int64_t first, std::span<std::byte> out) {
+      if (gathered != mine) whole = weights.Gather(mine->unit, mine->shard);
+      gathered = mine;
+      const size_t num_elements = out.size() / static_cast<size_t>(type->bytes);
+      FromFloat32(*type, {whole.data<float>() + offset + first, num_elements}, out.data());
+    };
+    sources.push_back({.name = stored.name + part.suffix, .type = type, .shape = stored.shape, .read = read});
+  });
+  WriteSafetensors(directory, stem, sources, {}, max_shard_bytes);
+}
+
 // A whole checkpoint in a directory that isn't there yet, on the disk when this returns.
-void WriteCheckpoint(const fs::path& directory, const ResidentWeights& weights, const CheckpointState& state,
+void WriteCheckpoint(const fs::path& directory, const ShardedWeights& weights, const CheckpointState& state,
                      const SaveOptions& options) {
   std::error_code error;
   fs::create_directory(directory, error);
@@ -91,9 +117,9 @@ void WriteCheckpoint(const fs::path& directory, const ResidentWeights& weights, 
   };
   for (const char* name : kTokenizerFiles) copy(options.tokenizer_directory, name);
   copy(options.model_directory, kGenerationConfig);
-  WriteSafetensors(directory, "model", ModelTensors(weights), options.dtype, options.max_shard_bytes);
-  WriteSafetensors(directory, "optimizer", OptimizerTensors(weights), DType::kFloat32,
-                   options.max_shard_bytes);
+  WriteParts(directory, "model", weights, ModelParts(weights), options.dtype, options.max_shard_bytes);
+  WriteParts(directory, "optimizer", weights, OptimizerParts(weights), DType::kFloat32,
+             options.max_shard_bytes);
   WriteNewFile(directory / "state.json", WriteCheckpointState(state, OptimizerName(weights)));
   SyncDirectory(directory);
 }
@@ -198,20 +224,25 @@ CheckpointState ReadState(const std::string& path, const std::string& wanted_opt
   return result;
 }
 
-// Throws Error unless the files hold these tensors with these shapes, and no other.
-void CheckTensors(const SafetensorsDirectory& files, const std::vector<SafetensorsTensor>& tensors,
-                  const std::string& directory) {
+// Throws Error unless the files hold these tensors with their shapes, and no other.
+void CheckTensors(const SafetensorsDirectory& files, const ShardedWeights& weights,
+                  const std::vector<SavedPart>& parts, const std::string& directory) {
   std::set<std::string, std::less<>> names;
-  for (const SafetensorsTensor& tensor : tensors) {
-    files.Check(tensor.name, tensor.shape);
-    names.insert(tensor.name);
-  }
+  ForEachTensor(weights, parts, [&](const SavedPart& part, const StoredTensor& stored) {
+    names.insert(stored.name + part.suffix);
+    files.Check(stored.name + part.suffix, stored.shape);
+  });
   for (const std::string& name : files.Names())
     Require(names.contains(name), "{}: tensor '{}' is none of this model's", directory, name);
 }
 
-void ReadTensors(const SafetensorsDirectory& files, const std::vector<SafetensorsTensor>& tensors) {
-  for (const SafetensorsTensor& tensor : tensors) files.ReadFloat32(tensor.name, tensor.values);
+// What this rank keeps of a tensor, which the files have under this name.
+void ReadKept(const SafetensorsDirectory& files, const std::string& name, const ShardedWeights& weights,
+              const SavedPart& part, const StoredTensor& stored) {
+  const Range elements = weights.Kept(part.unit, {stored.offset, stored.offset + stored.num_elements});
+  if (elements.empty()) return;
+  float* const to = part.shard.data<float>() + (elements.begin - weights.Kept(part.unit).begin);
+  files.ReadFloat32(name, elements.begin - stored.offset, {to, static_cast<size_t>(elements.size())});
 }
 
 // They are of the same shape.
@@ -242,8 +273,13 @@ std::string WriteCheckpointState(const CheckpointState& state, const std::string
   return object.dump(2) + "\n";
 }
 
-void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeights& weights,
+void SaveCheckpoint(const std::string& checkpoints_directory, const ShardedWeights& weights,
                     const CheckpointState& state, const SaveOptions& options) {
+  if (!weights.is_first_rank()) {
+    for (const auto& parts : {ModelParts(weights), OptimizerParts(weights)})  // as WriteCheckpoint does
+      for (const SavedPart& part : parts) weights.Gather(part.unit, part.shard);
+    return;
+  }
   const fs::path checkpoints(checkpoints_directory);
   std::error_code error;
   fs::create_directories(checkpoints, error);
@@ -267,15 +303,17 @@ void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeig
   RequireDone(error, "remove the checkpoint that was replaced in", checkpoints);
 }
 
-CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& weights) {
+CheckpointState LoadCheckpoint(const std::string& directory, ShardedWeights& weights) {
   const CheckpointState state = ReadState(directory + "/state.json", OptimizerName(weights));
   // The masters are in the optimizer's files; the model's are looked at, so that a checkpoint loads only if
   // it is whole.
-  CheckTensors(SafetensorsDirectory(directory, "model"), ModelTensors(weights), directory);
+  CheckTensors(SafetensorsDirectory(directory, "model"), weights, ModelParts(weights), directory);
   const SafetensorsDirectory files(directory, "optimizer");
-  const std::vector<SafetensorsTensor> tensors = OptimizerTensors(weights);
-  CheckTensors(files, tensors, directory);
-  ReadTensors(files, tensors);
+  const std::vector<SavedPart> parts = OptimizerParts(weights);
+  CheckTensors(files, weights, parts, directory);
+  ForEachTensor(weights, parts, [&](const SavedPart& part, const StoredTensor& stored) {
+    ReadKept(files, stored.name + part.suffix, weights, part, stored);
+  });
   weights.RefreshCompute();
   return state;
 }
@@ -326,12 +364,14 @@ std::vector<std::string> FindModelTensors(const ParamTable& table, const Safeten
   return found;
 }
 
-void LoadModelWeights(const std::string& directory, ResidentWeights& weights) {
+void LoadModelWeights(const std::string& directory, ShardedWeights& weights) {
   const SafetensorsDirectory files(directory, "model");
   const std::vector<std::string> names = FindModelTensors(weights.table(), files, directory);
-  const std::vector<SafetensorsTensor> tensors = ModelTensors(weights);
-  CHECK(names.size() == tensors.size());
-  for (size_t i = 0; i < names.size(); ++i) files.ReadFloat32(names[i], tensors[i].values);
+  size_t i = 0;
+  ForEachTensor(weights, ModelParts(weights), [&](const SavedPart& part, const StoredTensor& stored) {
+    ReadKept(files, names[i++], weights, part, stored);
+  });
+  CHECK(i == names.size());
   weights.RefreshCompute();
 }
 

@@ -40,13 +40,14 @@ struct SaveOptions {
 // Writes checkpoints/<step, 8 digits>/ aside and renames it, then points checkpoints/latest at it. A
 // checkpoint of the same step (of a run that went back) is replaced as a whole. Throws Error(kResource) (disk
 // full, …) leaving the checkpoints before untouched and nothing half-written. One process at a time saves
-// into a directory.
-void SaveCheckpoint(const std::string& checkpoints_directory, const ResidentWeights& weights,
+// into a directory. Collective over the ranks of the weights: the first one writes, and the others hand it
+// what they keep, a unit at a time; the files do not depend on how weights are sharded.
+void SaveCheckpoint(const std::string& checkpoints_directory, const ShardedWeights& weights,
                     const CheckpointState& state, const SaveOptions& options);
 // Reads one back: masters, moments, state. The moments must be those of the run: a checkpoint of AdamW does
 // not load into SGD, nor the other way round. Throws Error naming file and tensor for whatever is missing or
-// wrong; all headers are checked before a weight changes.
-CheckpointState LoadCheckpoint(const std::string& directory, ResidentWeights& weights);
+// wrong; all headers are checked before a weight changes. A rank reads what it keeps.
+CheckpointState LoadCheckpoint(const std::string& directory, ShardedWeights& weights);
 // Throws Error naming the first key in which the checkpoint's config.json makes another model than `model`,
 // or if that file cannot be read.
 void CheckCheckpointModel(const std::string& directory, const ModelConfig& model);
@@ -56,7 +57,7 @@ void CheckCheckpointModel(const std::string& directory, const ModelConfig& model
 std::vector<std::string> FindModelTensors(const ParamTable& table, const SafetensorsDirectory& files,
                                           const std::string& directory);
 // Only the weights of any Hugging Face directory (model.safetensors or its shards by index).
-void LoadModelWeights(const std::string& directory, ResidentWeights& weights);
+void LoadModelWeights(const std::string& directory, ShardedWeights& weights);
 // checkpoints/latest resolved, or the newest checkpoint where that link is lost, or empty if there is none.
 // Throws Error if the link names nothing that exists.
 std::string LatestCheckpoint(const std::string& checkpoints_directory);

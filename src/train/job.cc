@@ -162,6 +162,8 @@ void ResolveRanks(Job& job) {
   request.ranks = static_cast<int>(c.ranks);
   request.strategy = MeshStrategy(job.strategies);
   request.data_parallelism = static_cast<int>(c.data_parallelism);
+  request.fsdp_parallelism = static_cast<int>(c.fsdp_parallelism);
+  request.shard_parameters = c.shard_parameters;
   request.context_parallelism = static_cast<int>(c.context_parallelism);
   request.ulysses_parallelism = static_cast<int>(c.ulysses_parallelism);
   request.num_attention_heads = static_cast<int>(job.model.num_attention_heads);
@@ -175,17 +177,20 @@ void ResolveRanks(Job& job) {
         job.model.num_attention_heads, job.model.layer_kinds[kind].name, job.mesh.context(),
         job.model.num_attention_heads);
   c.data_parallelism = job.mesh.data;
+  c.fsdp_parallelism = job.mesh.fsdp;
   c.context_parallelism = job.mesh.ring;
   c.ulysses_parallelism = job.mesh.ulysses;
   if (c.threads_per_rank == 0)
     c.threads_per_rank =
         std::max<int64_t>(1, static_cast<int64_t>(std::thread::hardware_concurrency()) / c.ranks);
-  if (c.global_batch_size == 0) c.global_batch_size = job.mesh.data;
+  const int64_t groups = job.mesh.groups();
+  if (c.global_batch_size == 0) c.global_batch_size = groups;
   Require(
-      ExitCode::kUsage, c.global_batch_size % job.mesh.data == 0,
-      "global_batch_size {} is not a multiple of data_parallelism {}; the nearest that work are {} and {}",
-      c.global_batch_size, job.mesh.data, c.global_batch_size / job.mesh.data * job.mesh.data,
-      (c.global_batch_size / job.mesh.data + 1) * job.mesh.data);
+      ExitCode::kUsage, c.global_batch_size % groups == 0,
+      "global_batch_size {} is not a multiple of data_parallelism {}{}; the nearest that work are {} and {}",
+      c.global_batch_size, job.mesh.data,
+      job.mesh.fsdp == 1 ? "" : fmt::format(" · fsdp_parallelism {}", job.mesh.fsdp),
+      c.global_batch_size / groups * groups, (c.global_batch_size / groups + 1) * groups);
 }
 
 void ResolveAttention(Job& job) {

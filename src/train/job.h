@@ -42,7 +42,9 @@ struct Job {
   Layout MakeLayout() const;
   // Rows of a sequence that are worked on at once.
   int64_t pass_length() const;
-  int64_t micro_steps() const { return config.global_batch_size / mesh.data; }
+  int64_t micro_steps() const { return config.global_batch_size / mesh.groups(); }
+  // Whether a step may take several passes with gradients.
+  bool has_several_passes() const { return micro_steps() > 1 || pass_length() < config.max_target_length; }
   // Documents of document_length that fill a sequence.
   Documents EqualDocuments() const;
   // Of the data that is trained on, and of the held-out text, from their beginnings.

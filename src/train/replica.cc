@@ -9,8 +9,8 @@
 namespace longspan {
 namespace {
 
-ResidentWeights::Moments MomentsOf(const Job& job) {
-  return job.forward_only ? ResidentWeights::Moments::kNoGradients : Optimizer::MomentsOf(job.config);
+ShardedWeights::Moments MomentsOf(const Job& job) {
+  return job.forward_only ? ShardedWeights::Moments::kNoGradients : Optimizer::MomentsOf(job.config);
 }
 
 std::vector<std::unique_ptr<AttentionStrategy>> MakeStrategies(const Job& job, Mesh& mesh) {
@@ -27,18 +27,10 @@ std::vector<AttentionStrategy*> ByLayer(const ModelConfig& config,
   return layers;
 }
 
-// What follows the first backward pass of a step: sums over ranks, the other micro-steps, the update.
+// What follows the first micro-step of a step: the others, and the update.
 void FinishStep(const Job& job, Replica& replica, const Batch& batch) {
   Optimizer optimizer(job.config, replica.backend(), replica.weights());
-  for (int64_t micro = 0; micro < job.micro_steps(); ++micro) {
-    if (micro > 0) replica.LossAndGradients(batch, 1.0);
-    for (int unit = 0; unit < replica.weights().table().num_units(); ++unit) {
-      const Tensor grad = replica.weights().FlatGrad(unit);
-      replica.world().AllReduceSum(grad);
-      if (job.micro_steps() > 1) replica.backend().Add(grad, grad);
-    }
-    optimizer.ZeroGradients();
-  }
+  for (int64_t micro = 1; micro < job.micro_steps(); ++micro) replica.LossAndGradients(batch, 1.0);
   replica.world().SumOverRanks(0.0);
   optimizer.Update(job.config.learning_rate, optimizer.GradientNorm());
 }
@@ -50,7 +42,8 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       mesh_(MakeMesh(job.mesh, world)),
       layout_(job.MakeLayout()),
       strategies_(MakeStrategies(job, mesh_)),
-      weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get()),
+      weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get(),
+               WeightRanks::Of(mesh_, job.config.shard_parameters), /*accumulates=*/job.has_several_passes()),
       background_(AnyOffloaded(job.activations) && !backend_->dry()
                       ? std::make_unique<Background>(job.offload_hooks.before_each)
                       : nullptr),
@@ -60,25 +53,33 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
              activations_),
       loader_(job.model, job.model_options(), layout_, context_rank(), backend_->dry()) {}
 
+int64_t Replica::NumPasses(const Batch& sequence) const {
+  if (std::ssize(sequence.tokens) == layout_.length()) return 1;
+  return std::ssize(PassesOf(sequence.documents, layout_.length()));
+}
+
 template <class F>
-double Replica::OverPasses(const Batch& batch, F f) {
+double Replica::OverPasses(const Batch& batch, int64_t num_passes, F f) {
   const int64_t length = layout_.length();
   // A dry run's single pass has no ids.
-  if (batch.tokens.empty() || std::ssize(batch.tokens) == length) return f(loader_.Load(batch));
+  const bool is_whole = std::ssize(batch.tokens) == length || (batch.tokens.empty() && backend_->dry());
+  if (is_whole && num_passes <= 1) return f(loader_.Load(batch));
   int64_t longest = 0;
   for (const Range& document : batch.documents) longest = std::max(longest, document.size());
+  std::vector<Range> passes = PassesOf(batch.documents, length);
+  if (std::ssize(passes) < num_passes) passes.resize(static_cast<size_t>(num_passes));  // without a row
   double sum = 0;
-  for (const Range& rows : PassesOf(batch.documents, length))
-    sum += f(loader_.Load(TakePass(batch, rows, length), longest));
+  for (const Range& rows : passes) sum += f(loader_.Load(TakePass(batch, rows, length), longest));
   return sum;
 }
 
-double Replica::Loss(const Batch& batch) {
-  return OverPasses(batch, [&](const Sequence& pass) { return model_.Loss(pass); });
+double Replica::Loss(const Batch& batch, int64_t num_passes) {
+  return OverPasses(batch, num_passes, [&](const Sequence& pass) { return model_.Loss(pass); });
 }
 
-double Replica::LossAndGradients(const Batch& batch, double loss_scale) {
-  return OverPasses(batch, [&](const Sequence& pass) { return model_.LossAndGradients(pass, loss_scale); });
+double Replica::LossAndGradients(const Batch& batch, double loss_scale, int64_t num_passes) {
+  return OverPasses(batch, num_passes,
+                    [&](const Sequence& pass) { return model_.LossAndGradients(pass, loss_scale); });
 }
 
 std::map<std::string, int64_t> Replica::MemoryByName() const {
@@ -150,7 +151,6 @@ DryRun RunDry(const Job& job, int rank, const DryRunOptions& options) {
   result.memory = replica.MemoryByName();
   (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();
   result.memory["sequences"] = SequenceBytes(job);
-  if (job.micro_steps() > 1) result.memory["gradients of micro-steps"] = result.memory["gradients"];
   return result;
 }
 

@@ -29,18 +29,22 @@ class Replica {
   const Mesh& mesh() const { return mesh_; }
   const Layout& layout() const { return layout_; }
   int context_rank() const { return mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses; }
-  ResidentWeights& weights() { return weights_; }
+  ShardedWeights& weights() { return weights_; }
 
+  // How many passes a sequence takes.
+  int64_t NumPasses(const Batch& sequence) const;
   // Of this rank's rows of one sequence, which its context ranks work on together, in passes if it is longer
-  // than one: Σ of token losses, natural log.
-  double Loss(const Batch& batch);
+  // than one: Σ of token losses, natural log. Where it takes fewer than num_passes the rest are of padding:
+  // ranks that share weights make as many.
+  double Loss(const Batch& batch, int64_t num_passes = 1);
   // Of each of this rank's rows of a sequence of one pass: loss (t) f32 and greedy choice (t) int32, as
   // Model::TokenLosses.
   void TokenLosses(const Batch& batch, Tensor losses, Tensor argmax) {
     model_.TokenLosses(loader_.Load(batch), losses, argmax);
   }
-  // Also adds the gradients of loss_scale · that sum to the weights' gradients, for this rank's rows alone.
-  double LossAndGradients(const Batch& batch, double loss_scale);
+  // Also the gradients of loss_scale · that sum, which the weights sum over all ranks, pass by pass: all
+  // ranks of the run make as many.
+  double LossAndGradients(const Batch& batch, double loss_scale, int64_t num_passes = 1);
 
   // Bytes by name, at their highest so far: on the device, and in the tier of what is offloaded.
   std::map<std::string, int64_t> MemoryByName() const;
@@ -51,15 +55,15 @@ class Replica {
   double offload_wait_seconds() const { return activations_.wait_seconds(); }
 
  private:
-  // Σ of f over the passes of a sequence.
+  // Σ of f over the passes of a sequence, at least so many.
   template <class F>
-  double OverPasses(const Batch& batch, F f);
+  double OverPasses(const Batch& batch, int64_t num_passes, F f);
 
   std::unique_ptr<Backend> backend_;
   Mesh mesh_;
   Layout layout_;
   std::vector<std::unique_ptr<AttentionStrategy>> strategies_;  // by layer kind
-  ResidentWeights weights_;
+  ShardedWeights weights_;
   std::unique_ptr<Background> background_;  // null: nothing is offloaded, or it is dry
   OffloadedActivations activations_;
   Model model_;
@@ -67,9 +71,9 @@ class Replica {
 };
 
 // Memory by name of one rank of a run, and what it sends in the forward and backward pass of a micro-step, or
-// of one pass of it (the forward pass alone of a job that is no more), found by running it dry: nothing is
-// computed and no memory taken. Neither depends on the documents. With what the trainer itself holds of a
-// step: its sequences, and the gradients of earlier micro-steps.
+// of one pass of it, with the sum of its gradients (in the forward pass alone of a job that is no more),
+// found by running it dry: nothing is computed and no memory taken. Neither depends on the documents. With
+// what the trainer itself holds of a step: its sequences.
 struct DryRun {
   std::map<std::string, int64_t> memory;
   // What is offloaded, by name, and where: either may be empty.

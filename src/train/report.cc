@@ -184,8 +184,10 @@ std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& d
                    c.dtype, peak.flops_per_second / 1e9, Plural(NumThreads(job), "thread"), peak.source));
   line("target", fmt::format("{}, {} × {}", CpuTargetName(), Plural(c.ranks, "rank"),
                              Plural(c.threads_per_rank, "thread")));
-  line("mesh", fmt::format("data {} × ring {} × ulysses {}; strategy {}, layout {}, mask {}", job.mesh.data,
-                           job.mesh.ring, job.mesh.ulysses,
+  const std::string fsdp =
+      c.shard_parameters ? fmt::format(" × fsdp {}", job.mesh.fsdp) : "";  // nothing is sharded without
+  line("mesh", fmt::format("data {}{} × ring {} × ulysses {}; strategy {}, layout {}, mask {}", job.mesh.data,
+                           fsdp, job.mesh.ring, job.mesh.ulysses,
                            fmt::join(std::set(job.strategies.begin(), job.strategies.end()), " and "),
                            c.context_parallel_layout, c.attention_mask));
   line("model", fmt::format("{}: {} parameters; {} of width {}, {} query / {} KV heads of {}, vocabulary {}",
@@ -222,9 +224,12 @@ void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory)
     largest += fmt::format("{}{} {}", largest.empty() ? "" : ", ", name, FormatBytes(bytes));
   throw Error(
       fmt::format("the run needs {} a rank on {}, and this machine has {}; the largest are {}. Shorten "
-                  "max_target_length, or take a smaller model{}",
+                  "max_target_length, or take a smaller model{}{}",
                   FormatBytes(total), Plural(job.mesh.ranks(), "rank"), FormatBytes(PhysicalMemory()),
-                  largest, job.mesh.data > 1 ? " or fewer data parallel ranks" : ""),
+                  largest, job.mesh.groups() > 1 ? " or fewer data parallel ranks" : "",
+                  job.mesh.ranks() > 1 && !job.config.shard_parameters && !job.forward_only
+                      ? ", or set shard_parameters=true"
+                      : ""),
       ExitCode::kResource);
 }
 

@@ -67,7 +67,7 @@ std::string IndexFile(const std::string& directory, const std::string& stem) {
   return SingleFile(directory, stem) + ".index.json";
 }
 
-constexpr int64_t kReadElements = 1 << 20;  // whose pages are mapped at once
+constexpr size_t kReadElements = 1 << 20;  // whose pages are mapped at once
 
 }  // namespace
 
@@ -152,9 +152,14 @@ std::span<const std::byte> SafetensorsReader::Elements(const Entry& entry, int64
 void SafetensorsReader::ReadFloat32(std::string_view name, int64_t first, std::span<float> out) const {
   const Entry& entry = At(name);
   CheckFloat(name, entry);
-  const std::span<const std::byte> stored = Elements(entry, first, static_cast<int64_t>(out.size()));
-  ToFloat32(*entry.type, stored.data(), out);
-  file_.Unload(stored);
+  while (!out.empty()) {
+    const std::span<float> now = out.first(std::min(kReadElements, out.size()));
+    const std::span<const std::byte> stored = Elements(entry, first, static_cast<int64_t>(now.size()));
+    ToFloat32(*entry.type, stored.data(), now);
+    file_.Unload(stored);
+    first += static_cast<int64_t>(now.size());
+    out = out.subspan(now.size());
+  }
 }
 
 void SafetensorsReader::ReadStored(std::string_view name, int64_t first, std::span<std::byte> out) const {
@@ -167,10 +172,7 @@ void SafetensorsReader::ReadStored(std::string_view name, int64_t first, std::sp
 
 void SafetensorsReader::ReadFloat32(std::string_view name, Tensor out) const {
   Check(name, out.shape());
-  for (int64_t first = 0; first < out.num_elements(); first += kReadElements)
-    ReadFloat32(name, first,
-                {out.data<float>() + first,
-                 static_cast<size_t>(std::min(kReadElements, out.num_elements() - first))});
+  ReadFloat32(name, 0, {out.data<float>(), static_cast<size_t>(out.num_elements())});
 }
 
 SafetensorsDirectory::SafetensorsDirectory(const std::string& directory, const std::string& stem)

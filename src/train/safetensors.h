@@ -38,7 +38,8 @@ class SafetensorsReader {
   void Check(std::string_view name, std::span<const int64_t> shape) const;
   // Converts to f32 into `out`, whose shape must be the tensor's: Check, then read.
   void ReadFloat32(std::string_view name, Tensor out) const;
-  // Its elements [first, first + out.size()), in row-major order; throws Error unless it is of floats.
+  // Its elements [first, first + out.size()), in row-major order, of whose file only some pages are mapped at
+  // once; throws Error unless it is of floats.
   void ReadFloat32(std::string_view name, int64_t first, std::span<float> out) const;
   // As many elements from `first` on as `out` has room for, as they are stored.
   void ReadStored(std::string_view name, int64_t first, std::span<std::byte> out) const;
@@ -117,14 +118,5 @@ struct SafetensorsSource {
 void WriteSafetensors(const std::string& directory, const std::string& stem,
                       std::span<const SafetensorsSource> tensors, const SafetensorsDirectory::Texts& metadata,
                       int64_t max_shard_bytes);
-
-struct SafetensorsTensor {
-  std::string name;
-  Tensor values;  // f32; written as `dtype`
-  std::vector<int64_t> shape;
-};
-// The same of tensors in memory; `dtype` is float32 or bfloat16.
-void WriteSafetensors(const std::string& directory, const std::string& stem,
-                      const std::vector<SafetensorsTensor>& tensors, DType dtype, int64_t max_shard_bytes);
 
 }  // namespace longspan

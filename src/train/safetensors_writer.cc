@@ -48,18 +48,6 @@ void WriteFile(const std::string& path, std::span<const SafetensorsSource> tenso
   file.Finish();
 }
 
-// Of a tensor in memory.
-SafetensorsSource SourceOf(const SafetensorsTensor& tensor, const ElementType* type) {
-  const Tensor& values = tensor.values;
-  SafetensorsSource source = {.name = tensor.name, .type = type, .shape = tensor.shape, .read = {}};
-  CHECK(source.num_elements() == values.num_elements());
-  source.read = [values, type](int64_t first, std::span<std::byte> out) {
-    FromFloat32(*type, {values.data<float>() + first, out.size() / static_cast<size_t>(type->bytes)},
-                out.data());
-  };
-  return source;
-}
-
 }  // namespace
 
 int64_t SafetensorsSource::num_elements() const {
@@ -95,13 +83,6 @@ void WriteSafetensors(const std::string& directory, const std::string& stem,
     for (; begin < end; ++begin) index["weight_map"][tensors[begin].name] = name;
   }
   WriteNewFile(fmt::format("{}/{}.safetensors.index.json", directory, stem), index.dump(2) + "\n");
-}
-
-void WriteSafetensors(const std::string& directory, const std::string& stem,
-                      const std::vector<SafetensorsTensor>& tensors, DType dtype, int64_t max_shard_bytes) {
-  std::vector<SafetensorsSource> sources;
-  for (const SafetensorsTensor& tensor : tensors) sources.push_back(SourceOf(tensor, ElementTypeOf(dtype)));
-  WriteSafetensors(directory, stem, sources, {}, max_shard_bytes);
 }
 
 }  // namespace longspan

@@ -24,7 +24,8 @@ namespace {
 // A step's sequences. Every rank looks at all of them, so the divisor of the loss is known beforehand and all
 // deal alike, and keeps its own.
 struct StepBatches {
-  std::vector<Batch> mine;                  // of my data group, one a micro-step
+  std::vector<Batch> mine;                  // of my group, one a micro-step
+  std::vector<int64_t> passes;              // of each micro-step: as many as any of its sequences takes
   int64_t num_tokens = 0, num_targets = 0;  // of all
   StepFlops flops;                          // of all
 };
@@ -44,8 +45,6 @@ class Trainer {
  private:
   StepMetrics Step();
   StepBatches ReadBatches();
-  // Σ over ranks of this micro-step's gradients, added to those of the micro-steps before.
-  void SumGradients(int64_t micro);
   // What a rank has done and waited for since it began.
   struct Tally {
     double seconds, matmul_flops, waited, offload_waited;  // waited: for other ranks
@@ -67,7 +66,6 @@ class Trainer {
   const double peak_flops_;
   Replica replica_;
   Optimizer optimizer_;
-  std::vector<Buffer> accumulated_;  // gradients of earlier micro-steps, by unit; empty with one micro-step
   MixtureReader reader_;
   int64_t step_ = 0;  // updates done
   double wait_seconds_ = 0;
@@ -79,23 +77,17 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
       peak_flops_(peak_flops),
       replica_(job, MakeCpuBackend(static_cast<int>(job.config.threads_per_rank)), world),
       optimizer_(config_, replica_.backend(), replica_.weights()),
-      reader_(job.MakeReader()) {
-  if (job.micro_steps() > 1)
-    for (const ParamUnit& unit : replica_.weights().table().units)
-      accumulated_.emplace_back(DType::kFloat32, std::initializer_list<int64_t>{unit.num_elements});
-}
+      reader_(job.MakeReader()) {}
 
 StepMetrics Trainer::Step() {
   const Tally before = TallyNow();
   const StepBatches batches = ReadBatches();
 
   double loss = 0;
-  for (int64_t micro = 0; micro < job_.micro_steps(); ++micro) {
-    optimizer_.ZeroGradients();
-    loss += replica_.LossAndGradients(batches.mine[static_cast<size_t>(micro)],
-                                      1.0 / static_cast<double>(batches.num_targets));
-    SumGradients(micro);
-  }
+  replica_.weights().ZeroGradients();
+  for (size_t micro = 0; micro < batches.mine.size(); ++micro)
+    loss += replica_.LossAndGradients(batches.mine[micro], 1.0 / static_cast<double>(batches.num_targets),
+                                      batches.passes[micro]);
   SumOverRanks({&loss, 1});
 
   StepMetrics metrics;
@@ -132,8 +124,10 @@ StepBatches Trainer::ReadBatches() {
     Batch batch = reader_.Read(plans[i].second);
     batches.num_tokens += batch.num_tokens;
     batches.num_targets += batch.num_targets;
-    if (static_cast<int>(i % static_cast<size_t>(job_.mesh.data)) == replica_.mesh().at.data)
-      batches.mine.push_back(std::move(batch));
+    const size_t groups = static_cast<size_t>(job_.mesh.groups());
+    if (i % groups == 0) batches.passes.push_back(0);
+    batches.passes.back() = std::max(batches.passes.back(), replica_.NumPasses(batch));
+    if (static_cast<int>(i % groups) == replica_.mesh().group()) batches.mine.push_back(std::move(batch));
   }
   Require(batches.num_targets > 0,
           "step {} has no target: none of its {} tokens is followed by one that counts; give longer "
@@ -141,19 +135,6 @@ StepBatches Trainer::ReadBatches() {
           "look at loss_mask or labels",
           step_ + 1, batches.num_tokens);
   return batches;
-}
-
-void Trainer::SumGradients(int64_t micro) {
-  for (int unit = 0; unit < replica_.weights().table().num_units(); ++unit) {
-    const Tensor grad = replica_.weights().FlatGrad(unit);
-    const double start = Now();
-    replica_.world().AllReduceSum(grad);
-    wait_seconds_ += Now() - start;
-    if (accumulated_.empty()) continue;
-    const Tensor sum = accumulated_[static_cast<size_t>(unit)].tensor();
-    if (micro > 0) replica_.backend().Add(sum, grad);
-    if (micro + 1 < job_.micro_steps()) replica_.backend().Copy(grad, sum);
-  }
 }
 
 Trainer::Tally Trainer::TallyNow() {
@@ -191,22 +172,30 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, const Ta
 }
 
 int64_t Trainer::PeakMemory() {
-  int64_t mine = replica_.memory_bytes() + SequenceBytes(job_);
-  for (const Buffer& buffer : accumulated_) mine += buffer.num_bytes();
+  const int64_t mine = replica_.memory_bytes() + SequenceBytes(job_);
   std::vector<double> ranks(static_cast<size_t>(job_.mesh.ranks()));
   ranks[static_cast<size_t>(replica_.world().rank())] = static_cast<double>(mine);
   SumOverRanks(ranks);
   return static_cast<int64_t>(*std::max_element(ranks.begin(), ranks.end()));
 }
 
-// The mean loss over the held-out text, from its beginning, in file order. Data groups take turns.
+// The mean loss over the held-out text, from its beginning, in file order: a sequence for each group, and the
+// next ones. Groups that share weights gather them together, so all make as many passes.
 double Trainer::Evaluate() {
   SequenceReader reader = job_.MakeEvalReader();
   double sums[2] = {0, 0};  // of losses (each rank's rows), of targets (once)
-  for (int64_t i = 0; reader.position().epoch == 0 && i != config_.eval_steps; ++i) {
-    const Batch batch = reader.Next();
-    if (i % job_.mesh.data == replica_.mesh().at.data) sums[0] += replica_.Loss(batch);
-    if (IsLead()) sums[1] += static_cast<double>(batch.num_targets);
+  int64_t num_read = 0;
+  const auto is_left = [&] { return reader.position().epoch == 0 && num_read != config_.eval_steps; };
+  while (is_left()) {
+    Batch mine;  // without a row where there is none left for my group
+    int64_t num_passes = 0;
+    for (int group = 0; group < job_.mesh.groups() && is_left(); ++group, ++num_read) {
+      Batch batch = reader.Next();
+      if (job_.mesh.fsdp > 1) num_passes = std::max(num_passes, replica_.NumPasses(batch));
+      if (IsLead()) sums[1] += static_cast<double>(batch.num_targets);
+      if (group == replica_.mesh().group()) mine = std::move(batch);
+    }
+    sums[0] += replica_.Loss(mine, num_passes);
   }
   SumOverRanks(sums);
   CHECK(sums[1] > 0);  // PrepareJob has looked
@@ -231,20 +220,20 @@ void Trainer::Start(const std::string& checkpoint) {
 }
 
 void Trainer::Save() {
-  if (IsLead()) {
-    for (int unit = 0; unit < replica_.weights().table().num_units(); ++unit)
-      Require(std::isfinite(replica_.backend().SumOfSquares(replica_.weights().Master(unit))),
-              "the weights are no longer finite after step {}, and were not saved; lower learning_rate",
-              step_);
-    SaveOptions options;
-    options.dtype = config_.save_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
-    options.max_shard_bytes = config_.max_shard_bytes;
-    options.config_json = WriteModelConfig(job_.model, job_.model_json, options.dtype);
-    options.tokenizer_directory = job_.tokenizer_directory;
-    options.model_directory = job_.model_directory;
-    const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates()};
-    SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
-  }
+  double sum = 0;
+  for (int unit = 0; unit < replica_.weights().table().num_units(); ++unit)
+    sum += replica_.backend().SumOfSquares(replica_.weights().Master(unit));
+  SumOverRanks({&sum, 1});
+  Require(std::isfinite(sum),
+          "the weights are no longer finite after step {}, and were not saved; lower learning_rate", step_);
+  SaveOptions options;
+  options.dtype = config_.save_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
+  options.max_shard_bytes = config_.max_shard_bytes;
+  options.config_json = WriteModelConfig(job_.model, job_.model_json, options.dtype);
+  options.tokenizer_directory = job_.tokenizer_directory;
+  options.model_directory = job_.model_directory;
+  const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates()};
+  SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
   replica_.world().Barrier();  // nobody goes on from a step that could not be saved
 }
 

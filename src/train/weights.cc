@@ -5,97 +5,324 @@
 #include "backend/cpu/parallel.h"
 
 namespace longspan {
-
 namespace {
+
+// A shard is whole blocks of a unit, so that the sums of squares of blocks are the same however it is
+// sharded.
+constexpr int64_t kBlock = Backend::kNormBlock;
 
 // Of a parameter of this row, packed; 0: products don't read it, or not so.
 int64_t PackedBytes(const ParamRow& row, DType compute_dtype, Backend* backend) {
   if (backend == nullptr || !row.in_products) return 0;
-  return backend->PackedBytes(Tensor(nullptr, compute_dtype, row.shape));
+  return Arena::AllocationBytes(backend->PackedBytes(Tensor(nullptr, compute_dtype, row.shape)));
 }
 
-// Of a unit, as long as it, in f32: master, gradient, two moments.
-int64_t NumFlats(ResidentWeights::Moments moments) {
-  switch (moments) {
-    case ResidentWeights::Moments::kNoGradients:
-      return 1;
-    case ResidentWeights::Moments::kNone:
-      return 2;
-    case ResidentWeights::Moments::kAdam:
-      break;
-  }
-  return 4;
-}
-
-int64_t BytesOf(const ParamTable& table, DType compute_dtype, ResidentWeights::Moments moments,
-                Backend* backend) {
+int64_t PackedBytes(const ParamUnit& unit, DType compute_dtype, Backend* backend) {
   int64_t bytes = 0;
-  for (const ParamUnit& unit : table.units) {
-    const int64_t floats = Arena::AllocationBytes(unit.num_elements * SizeOf(DType::kFloat32));
-    bytes += floats * NumFlats(moments);
-    if (compute_dtype != DType::kFloat32)
-      bytes += Arena::AllocationBytes(unit.num_elements * SizeOf(compute_dtype));
-    for (const ParamRow& row : unit.rows)
-      bytes += Arena::AllocationBytes(PackedBytes(row, compute_dtype, backend));
-  }
+  for (const ParamRow& row : unit.rows) bytes += PackedBytes(row, compute_dtype, backend);
   return bytes;
 }
 
 }  // namespace
 
-ResidentWeights::ResidentWeights(const ParamTable& table, DType compute_dtype, Moments moments,
-                                 Backend* backend)
-    : backend_(backend),
-      arena_(backend != nullptr && backend->dry() ? Arena::Mode::kMeasure : Arena::Mode::kReal,
-             BytesOf(table, compute_dtype, moments, backend)),
-      table_(table) {
-  for (const ParamUnit& unit : table_.units) {
-    const int64_t n = unit.num_elements;
-    Unit u;
-    u.master = arena_.Allocate("weights", DType::kFloat32, {n});
-    if (moments != Moments::kNoGradients) u.grad = arena_.Allocate("gradients", DType::kFloat32, {n});
-    if (moments == Moments::kAdam) {
-      u.exp_avg = arena_.Allocate("optimizer", DType::kFloat32, {n});
-      u.exp_avg_sq = arena_.Allocate("optimizer", DType::kFloat32, {n});
+WeightRanks WeightRanks::Of(Mesh& mesh, bool shard_parameters) {
+  if (shard_parameters) return {mesh.world, mesh.shards.get(), mesh.replicas.get()};
+  return {mesh.world, mesh.self.get(), mesh.world};
+}
+
+ShardedWeights::ShardedWeights(const ParamTable& table, DType compute_dtype, Moments moments,
+                               Backend* backend, const WeightRanks& ranks, bool accumulates)
+    : table_(table), backend_(backend), ranks_(ranks), accumulates_(accumulates) {
+  if (ranks_.all != nullptr) {
+    num_shards_ = ranks_.shards->size();
+    shard_ = ranks_.shards->rank();
+    num_replicas_ = ranks_.replicas->size();
+    replica_ = ranks_.replicas->rank();
+    CHECK(ranks_.all->size() == num_replicas_ * num_shards_);
+    CHECK(ranks_.all->rank() == replica_ * num_shards_ + shard_);
+  }
+  // Twice, since an arena wants to know its size.
+  Arena measured(Arena::Mode::kMeasure);
+  Allocate(measured, compute_dtype, moments);
+  const bool dry = backend != nullptr && backend->dry();
+  arena_ = std::make_unique<Arena>(dry ? Arena::Mode::kMeasure : Arena::Mode::kReal, measured.used_bytes());
+  Allocate(*arena_, compute_dtype, moments);
+}
+
+ShardedWeights::~ShardedWeights() {
+  for (const Slot& slot : slots_) {
+    for (const Event& event : {slot.gathered, slot.summed}) {
+      try {
+        event.Wait();
+      } catch (...) {  // a peer failed, which is said elsewhere
+      }
     }
-    if (compute_dtype != DType::kFloat32) u.compute = arena_.Allocate("weights.compute", compute_dtype, {n});
-    for (const Tensor& values : UnitViews(unit, u.compute.IsNull() ? u.master : u.compute)) {
-      Weight weight{.values = values, .packed = {}};
-      const int64_t bytes = PackedBytes(unit.rows[u.weights.size()], compute_dtype, backend);
-      if (bytes > 0) weight.packed = arena_.Allocate("weights.packed", DType::kByte, {bytes});
-      u.weights.push_back(weight);
-    }
-    if (!u.grad.IsNull()) u.grad_views = UnitViews(unit, u.grad);
-    units_.push_back(std::move(u));
   }
 }
 
-void ResidentWeights::Initialize(double initializer_range, uint64_t seed) {
-  for (size_t i = 0; i < units_.size(); ++i) {
-    const std::vector<Tensor> views = UnitViews(table_.units[i], units_[i].master);
-    for (size_t p = 0; p < views.size(); ++p)
-      InitializeParam(table_.units[i].rows[p], initializer_range, seed, NumThreads(), views[p]);
+void ShardedWeights::Allocate(Arena& arena, DType compute_dtype, Moments moments) {
+  const auto flat = [&](const char* name, int64_t n) { return arena.Allocate(name, DType::kFloat32, {n}); };
+  units_.clear();
+  for (const ParamUnit& rows : table_.units) {
+    Unit& unit = units_.emplace_back();
+    unit.num_elements = rows.num_elements;
+    unit.kept = KeptBy(shard_, unit.num_elements);
+    const int64_t n = unit.kept.size();
+    unit.master = flat("weights", n);
+    if (compute_dtype != DType::kFloat32)
+      unit.compute = arena.Allocate("weights.compute", compute_dtype, {n});
+    if (moments == Moments::kAdam) {
+      unit.exp_avg = flat("optimizer", n);
+      unit.exp_avg_sq = flat("optimizer", n);
+    }
+    if (moments != Moments::kNoGradients && !IsInPlace()) unit.gradient = flat("gradients", n);
+  }
+
+  slots_.assign(is_sharded() ? 3 : units_.size(), {});
+  for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot) {
+    int64_t num_elements = 0, packed_bytes = 0;
+    for (int u = 0; u < table_.num_units(); ++u) {
+      if (SlotOf(u) != slot) continue;
+      num_elements = std::max(num_elements, At(u).num_elements);
+      packed_bytes =
+          std::max(packed_bytes, PackedBytes(table_.units[static_cast<size_t>(u)], compute_dtype, backend_));
+    }
+    Tensor weights, gradient, packed;
+    if (is_sharded()) weights = arena.Allocate("weights.gathered", compute_dtype, {num_elements});
+    if (packed_bytes > 0) packed = arena.Allocate("weights.packed", DType::kByte, {packed_bytes});
+    if (moments != Moments::kNoGradients)
+      gradient = flat(IsInPlace() ? "gradients" : "gradients.local", num_elements);
+
+    for (int u = 0; u < table_.num_units(); ++u) {
+      if (SlotOf(u) != slot) continue;
+      const ParamUnit& rows = table_.units[static_cast<size_t>(u)];
+      Unit& unit = At(u);
+      unit.whole = is_sharded()            ? weights.Rows(0, unit.num_elements)
+                   : unit.compute.IsNull() ? unit.master
+                                           : unit.compute;
+      int64_t begin = 0;
+      for (const Tensor& values : UnitViews(rows, unit.whole)) {
+        const ParamRow& row = rows.rows[unit.weights.size()];
+        const int64_t end = begin + PackedBytes(row, compute_dtype, backend_);
+        Weight weight{.values = values, .packed = {}};
+        if (end > begin) weight.packed = packed.Rows(begin, begin + backend_->PackedBytes(values));
+        unit.weights.push_back(weight);
+        begin = end;
+      }
+      if (gradient.IsNull()) continue;
+      unit.local = gradient.Rows(0, unit.num_elements);
+      unit.local_views = UnitViews(rows, unit.local);
+      if (IsInPlace()) unit.gradient = unit.local;
+    }
+  }
+}
+
+// Sharded there are three. The model works at one unit and fetches the next, and a gradient is summed while
+// the next is made: two for units that follow each other. The embedding's has its own, as it is larger; if it
+// is the head as well, the two are at work together with the last unit, which then is a mere norm; else the
+// last unit, which is as large, shares it.
+int ShardedWeights::SlotOf(int unit) const {
+  if (!is_sharded()) return unit;
+  const bool tied = table_.units[0].rows[0].in_products;
+  if (unit == 0 || (unit == table_.num_units() - 1 && !tied)) return 0;
+  return 1 + unit % 2;
+}
+
+Range ShardedWeights::KeptBy(int shard, int64_t num_elements) const {
+  const int64_t blocks = (Backend::NormBlocks(num_elements) + num_shards_ - 1) / num_shards_;
+  return {std::min(num_elements, shard * blocks * kBlock),
+          std::min(num_elements, (shard + 1) * blocks * kBlock)};
+}
+
+Range ShardedWeights::SummedBy(int replica, Range kept) const {
+  return {kept.begin + kept.size() * replica / num_replicas_,
+          kept.begin + kept.size() * (replica + 1) / num_replicas_};
+}
+
+Range ShardedWeights::Kept(int unit, Range elements) const {
+  const Range kept = At(unit).kept;
+  return {std::max(kept.begin, elements.begin), std::min(kept.end, elements.end)};
+}
+
+void ShardedWeights::Wait(const Event& event) const {
+  if (backend_ == nullptr) return event.Wait();
+  backend_->Wait(event);
+}
+
+// Weights.
+
+void ShardedWeights::Prefetch(int unit) {
+  Slot& slot = SlotAt(unit);
+  if (slot.unit == unit) return;
+  CHECK(!slot.in_use);
+  slot.unit = unit;
+  slot.packed = false;
+  if (!is_sharded()) return;
+  Wait(slot.gathered);  // of a unit that was fetched but not used
+  const Unit& u = At(unit);
+  std::vector<Range> pieces;
+  for (int shard = 0; shard < num_shards_; ++shard) pieces.push_back(KeptBy(shard, u.num_elements));
+  slot.gathered = ranks_.shards->AllGather(u.compute.IsNull() ? u.master : u.compute, u.whole, pieces);
+}
+
+std::span<const Weight> ShardedWeights::Get(int unit) {
+  Prefetch(unit);
+  Slot& slot = SlotAt(unit);
+  slot.in_use = true;
+  Wait(slot.gathered);
+  const std::vector<Weight>& weights = At(unit).weights;
+  for (const Weight& weight : weights)
+    if (!slot.packed && !weight.packed.IsNull()) backend_->Pack(weight.values, weight.packed);
+  slot.packed = true;
+  return weights;
+}
+
+void ShardedWeights::Release(int unit) { SlotAt(unit).in_use = false; }
+
+void ShardedWeights::Changed(int unit) {
+  Slot& slot = SlotAt(unit);
+  CHECK(slot.gathered.Done());  // or a peer may have read both old and new values
+  if (slot.unit == unit) slot.unit = -1;
+}
+
+void ShardedWeights::Initialize(double initializer_range, uint64_t seed) {
+  for (int u = 0; u < table_.num_units(); ++u) {
+    for (const ParamRow& row : table_.units[static_cast<size_t>(u)].rows) {
+      const Range part = Kept(u, {row.offset, row.offset + row.num_elements});
+      if (part.empty()) continue;
+      InitializeParam(row, initializer_range, seed, NumThreads(), part.begin - row.offset,
+                      Master(u).Rows(part.begin - Kept(u).begin, part.end - Kept(u).begin));
+    }
   }
   RefreshCompute();
 }
 
-void ResidentWeights::RefreshCompute() {
-  for (int unit = 0; unit < table_.num_units(); ++unit) {
-    const Unit& u = At(unit);
-    if (u.compute.IsNull()) continue;
-    const float* master = u.master.data<float>();
-    BFloat16* compute = u.compute.data<BFloat16>();
-    constexpr int64_t kBlock = int64_t{1} << 16;  // elements
-    cpu::ParallelBlocks(NumThreads(), u.master.num_elements(), kBlock, [&](int64_t begin, int64_t end) {
+void ShardedWeights::RefreshCompute() {
+  for (int u = 0; u < table_.num_units(); ++u) {
+    const Unit& unit = At(u);
+    Changed(u);
+    if (unit.compute.IsNull()) continue;
+    const float* master = unit.master.data<float>();
+    BFloat16* compute = unit.compute.data<BFloat16>();
+    constexpr int64_t kElements = int64_t{1} << 16;  // at a time
+    cpu::ParallelBlocks(NumThreads(), unit.kept.size(), kElements, [&](int64_t begin, int64_t end) {
       std::transform(master + begin, master + end, compute + begin, [](float x) { return BFloat16(x); });
     });
-    Pack(unit);
   }
 }
 
-void ResidentWeights::Pack(int unit) {
-  for (const Weight& weight : At(unit).weights)
-    if (!weight.packed.IsNull()) backend_->Pack(weight.values, weight.packed);
+// Gradients.
+
+std::span<const Tensor> ShardedWeights::Grad(int unit) {
+  Slot& slot = SlotAt(unit);
+  if (slot.gradient_unit != unit || slot.complete) {
+    Land(slot);
+    CHECK(!At(unit).has_sum || !IsInPlace());  // there is room for one pass
+    backend_->Zero(At(unit).local);
+    slot.gradient_unit = unit;
+  }
+  return At(unit).local_views;
+}
+
+void ShardedWeights::GradReady(int unit) {
+  Slot& slot = SlotAt(unit);
+  CHECK(slot.gradient_unit == unit && !slot.complete);
+  slot.complete = true;
+  slot.summed = StartSum(At(unit));
+}
+
+// In place: of `local`, what this rank keeps becomes the sum.
+Event ShardedWeights::StartSum(const Unit& unit) {
+  if (num_replicas_ * num_shards_ == 1) return {};
+  std::vector<Range> sums, parts;
+  for (int replica = 0; replica < num_replicas_; ++replica)
+    for (int shard = 0; shard < num_shards_; ++shard)
+      sums.push_back(SummedBy(replica, KeptBy(shard, unit.num_elements)));
+  const Range mine = SummedBy(replica_, unit.kept);
+  const Tensor my_sum = unit.local.Rows(mine.begin, mine.end);
+  const Event summed = ranks_.all->ReduceScatter(unit.local, my_sum, sums);
+  if (num_replicas_ == 1) return summed;
+  for (int replica = 0; replica < num_replicas_; ++replica) {
+    const Range sum = SummedBy(replica, unit.kept);
+    parts.push_back({sum.begin - unit.kept.begin, sum.end - unit.kept.begin});
+  }
+  return ranks_.replicas->AllGather(my_sum, unit.local.Rows(unit.kept.begin, unit.kept.end), parts, summed);
+}
+
+// A gradient that is on its way arrives, and its slot is free.
+void ShardedWeights::Land(Slot& slot) {
+  if (slot.gradient_unit < 0) return;
+  CHECK(slot.complete);
+  Wait(slot.summed);
+  Unit& unit = At(slot.gradient_unit);
+  const Tensor sum = unit.local.Rows(unit.kept.begin, unit.kept.end);
+  if (!IsInPlace()) {
+    if (unit.has_sum)
+      backend_->Add(sum, unit.gradient);
+    else
+      backend_->Copy(sum, unit.gradient);
+  }
+  unit.has_sum = true;
+  slot.gradient_unit = -1;
+  slot.complete = false;
+}
+
+void ShardedWeights::ZeroGradients() {
+  FinishGradients();
+  for (Unit& unit : units_) unit.has_sum = false;
+}
+
+void ShardedWeights::FinishGradients() {
+  for (Slot& slot : slots_) Land(slot);
+}
+
+double ShardedWeights::GradientSumOfSquares() {
+  FinishGradients();
+  constexpr int64_t kSum = sizeof(double);
+  Arena::Scope scope(backend_->arena());
+  std::vector<Tensor> sums;  // of the units' blocks
+  std::vector<Event> gathered;
+  for (const Unit& unit : units_) {
+    const auto bytes_of = [&](Range elements) {
+      return Range{Backend::NormBlocks(elements.begin) * kSum, Backend::NormBlocks(elements.end) * kSum};
+    };
+    const Range mine = bytes_of(unit.kept);
+    sums.push_back(backend_->arena().Allocate("gradient norm workspace", DType::kByte,
+                                              {Backend::NormBlocks(unit.num_elements) * kSum}));
+    const Tensor my_sums = sums.back().Rows(mine.begin, mine.end);
+    backend_->SumsOfSquares(unit.gradient, my_sums);
+    if (!is_sharded()) continue;
+    std::vector<Range> pieces;
+    for (int shard = 0; shard < num_shards_; ++shard)
+      pieces.push_back(bytes_of(KeptBy(shard, unit.num_elements)));
+    gathered.push_back(ranks_.shards->AllGather(my_sums, sums.back(), pieces));
+  }
+  for (const Event& event : gathered) Wait(event);
+  if (backend_->dry()) return 0;
+  double total = 0;
+  for (const Tensor& unit : sums) {
+    const double* blocks = static_cast<const double*>(unit.raw());
+    for (int64_t i = 0; i < unit.num_bytes() / kSum; ++i) total += blocks[i];
+  }
+  return total;
+}
+
+Tensor ShardedWeights::Gather(int unit, Tensor shard) const {
+  if (!is_sharded()) return shard;
+  if (replica_ > 0) return {};
+  if (shard_ > 0) {
+    Wait(ranks_.shards->Send(shard, 0));
+    return {};
+  }
+  const Unit& u = At(unit);
+  for (const Slot& slot : slots_) CHECK(slot.gradient_unit < 0);  // its memory is what is written to
+  std::vector<Event> events = {ranks_.shards->Send(shard, 0)};
+  for (int from = 0; from < num_shards_; ++from) {
+    const Range kept = KeptBy(from, u.num_elements);
+    events.push_back(ranks_.shards->Recv(u.local.Rows(kept.begin, kept.end), from));
+  }
+  for (const Event& event : events) Wait(event);
+  return u.local;
 }
 
 }  // namespace longspan

@@ -76,8 +76,9 @@ TEST(InvariantsOfAProcess, AFailingRankEndsAllWithItsOwnError) {
   for (const std::string& name : testing::StrategyNames()) {
     const MeshShape shape = ResolveMesh({.ranks = 4, .strategy = name, .num_attention_heads = 8});
     const Layout layout(LayoutKind::kZigzag, 53, shape.ring, shape.ulysses);
-    for (const int calls_before : {0, 2, 6}) {
-      SCOPED_TRACE(fmt::format("{}, after {} calls", name, calls_before));
+    for (const auto& [calls_before, sharded] :
+         {std::pair(0, false), {2, false}, {6, false}, {0, true}, {2, true}, {6, true}}) {
+      SCOPED_TRACE(fmt::format("{}, after {} calls{}", name, calls_before, sharded ? ", sharded" : ""));
       std::atomic<int> peers_failed = 0;
       std::string message;
       try {
@@ -86,9 +87,10 @@ TEST(InvariantsOfAProcess, AFailingRankEndsAllWithItsOwnError) {
             const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
             Mesh mesh = MakeMesh(shape, world);
             const std::unique_ptr<AttentionStrategy> strategy = FindStrategy(name).make(mesh);
-            ResidentWeights resident(table, DType::kFloat32, ResidentWeights::Moments::kNone, backend.get());
-            resident.Initialize(config.initializer_range, 7);
-            FailingWeights weights(resident, world.rank() == 2 ? calls_before : -1);
+            ShardedWeights good(table, DType::kFloat32, ShardedWeights::Moments::kNone, backend.get(),
+                                WeightRanks::Of(mesh, sharded));
+            good.Initialize(config.initializer_range, 7);
+            FailingWeights weights(good, world.rank() == 2 ? calls_before : -1);
             ResidentActivationStore activations(config, layout.rows_per_rank(), DType::kFloat32,
                                                 testing::KeptActivations(), false);
             const std::vector<AttentionStrategy*> layers(config.layer_kind_of.size(), strategy.get());

@@ -117,7 +117,7 @@ Cost CostOf(const ModelConfig& config, const RanksSpec& spec, const ActivationPo
   const testing::LayerStrategies strategies(config, spec, mesh);
   const int64_t length = static_cast<int64_t>(batch.tokens.size());
   const Layout layout(spec.layout, length, shape.ring, shape.ulysses);
-  ResidentWeights weights(MakeParamTable(config), spec.dtype, ResidentWeights::Moments::kNone, backend.get());
+  ShardedWeights weights(MakeParamTable(config), spec.dtype, ShardedWeights::Moments::kNone, backend.get());
   if (!backend->dry()) weights.Initialize(config.initializer_range, 3);
   ResidentActivationStore activations(config, layout.rows_per_rank(), spec.dtype, kept, backend->dry());
   const ModelOptions options{.dtype = spec.dtype,

@@ -163,7 +163,10 @@ TEST_F(Offload, TheDryRunTakesWhatTheRunTakes) {
           const AbortOnUnwind guard(world);
           LoadModelWeights(job.model_directory, replica.weights());
           MixtureReader reader = job.MakeReader();
-          for (int step = 0; step < 3; ++step) replica.LossAndGradients(reader.Next(), 0.1);
+          for (int step = 0; step < 3; ++step) {
+            replica.weights().ZeroGradients();
+            replica.LossAndGradients(reader.Next(), 0.1);
+          }
           const DryRun dry = RunDry(job, world.rank());
           for (const auto& [name, bytes] : replica.MemoryByName())
             EXPECT_TRUE(bytes == 0 || bytes == dry.memory.at(name)) << name;

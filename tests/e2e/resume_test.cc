@@ -80,6 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
     Runs, Resume,
     ::testing::Values("dtype=float32", "ranks=2 dtype=bfloat16 context_parallel_strategy=ring",
                       "ranks=4 data_parallelism=2 global_batch_size=4 context_parallel_strategy=usp",
+                      "ranks=4 fsdp_parallelism=2 shard_parameters=true global_batch_size=4",
                       "ranks=3 context_parallel_strategy=all_gather opt_type=sgd dtype=float32 "
                       "lr_schedule_type=wsd"),
     [](const auto& c) { return fmt::format("case_{}", c.index); });

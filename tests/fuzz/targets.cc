@@ -20,6 +20,7 @@
 #include "data/tokenizer_json.h"
 #include "model/config.h"
 #include "support/files.h"
+#include "support/safetensors.h"
 #include "train/safetensors.h"
 
 namespace longspan::fuzz {

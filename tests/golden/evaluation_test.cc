@@ -70,8 +70,8 @@ TEST_P(EvaluationOfFamilies, TheDecodersLogitsAreThoseOfTransformers) {
   const Batch batch = testing::ReadGoldenBatch(TextOf(expected), config, length);
 
   const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
-  ResidentWeights weights(MakeParamTable(config), DType::kFloat32, ResidentWeights::Moments::kNoGradients,
-                          backend.get());
+  ShardedWeights weights(MakeParamTable(config), DType::kFloat32, ShardedWeights::Moments::kNoGradients,
+                         backend.get());
   LoadModelWeights(directory_, weights);
   const ModelOptions options{.dtype = DType::kFloat32, .mask = {}, .max_target_length = length};
   Decoder decoder(config, options, *backend, weights);

@@ -54,7 +54,7 @@ TEST_P(Families, AgreeWithTransformers) {
   const nlohmann::json expected = Expected(model, case_name);
   const ModelConfig config = Config(model);
   const int64_t num_tokens = static_cast<int64_t>(expected["logsumexp"].size());
-  const auto fill = [&](ResidentWeights& weights) { LoadModelWeights(kDirectory + "/" + model, weights); };
+  const auto fill = [&](ShardedWeights& weights) { LoadModelWeights(kDirectory + "/" + model, weights); };
 
   std::vector<RanksSpec> specs = {{.ranks = 1}, {.ranks = 2, .strategy = "ring"}};
   if (config.layer_kinds.size() == 2)

@@ -51,7 +51,7 @@ TEST_P(TinyStories, AgreesWithPyTorch) {
                        .strategy = strategy,
                        .layout = case_name == "packed" ? LayoutKind::kStriped : LayoutKind::kZigzag};
   const ModelResult result = RunModel(
-      config, [](ResidentWeights& weights) { LoadModelWeights(kDirectory, weights); }, spec,
+      config, [](ShardedWeights& weights) { LoadModelWeights(kDirectory, weights); }, spec,
       std::span(&batch, 1));
   testing::ExpectGolden(result, expected, config.vocab_size);
 }

@@ -46,10 +46,10 @@ struct ModelResult {
 };
 
 // Sets the master weights of a rank; must do the same on each.
-using FillWeights = std::function<void(ResidentWeights&)>;
+using FillWeights = std::function<void(ShardedWeights&)>;
 
 inline FillWeights InitialWeights(const ModelConfig& config, uint64_t seed) {
-  return [&config, seed](ResidentWeights& weights) { weights.Initialize(config.initializer_range, seed); };
+  return [&config, seed](ShardedWeights& weights) { weights.Initialize(config.initializer_range, seed); };
 }
 
 inline ActivationPolicy KeptActivations() { return {Activation::kDecoderLayerInput, Activation::kContext}; }
@@ -85,7 +85,8 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
     const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
     Mesh mesh = MakeMesh(shape, world);
     const LayerStrategies strategies(config, spec, mesh);
-    ResidentWeights weights(table, spec.dtype, ResidentWeights::Moments::kNone, backend.get());
+    ShardedWeights weights(table, spec.dtype, ShardedWeights::Moments::kNone, backend.get(), {},
+                           /*accumulates=*/batches.size() > 1);
     fill(weights);
     weights.RefreshCompute();
     ResidentActivationStore activations(config, layout.rows_per_rank(), spec.dtype, KeptActivations(), false);
@@ -118,6 +119,7 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
     }
     loss = world.SumOverRanks(loss) / static_cast<double>(num_targets);
     eval_loss = world.SumOverRanks(eval_loss) / static_cast<double>(num_targets);
+    weights.FinishGradients();
     double sum_of_squares = 0;
     for (int unit = 0; unit < table.num_units(); ++unit) {
       world.AllReduceSum(weights.FlatGrad(unit));

@@ -13,6 +13,7 @@
 
 #include "core/file.h"
 #include "support/files.h"
+#include "support/safetensors.h"
 #include "support/tiny.h"
 #include "train/checkpoint.h"
 #include "train/job.h"
@@ -25,7 +26,7 @@ namespace longspan::testing {
 inline void WriteModel(const std::string& directory, const ModelConfig& config, uint64_t seed) {
   std::filesystem::create_directories(directory);
   WriteFileAtomically(directory + "/config.json", WriteModelConfig(config, "", DType::kFloat32));
-  ResidentWeights weights(MakeParamTable(config), DType::kFloat32, ResidentWeights::Moments::kNone);
+  ShardedWeights weights(MakeParamTable(config), DType::kFloat32, ShardedWeights::Moments::kNone);
   weights.Initialize(config.initializer_range, seed);
   std::vector<SafetensorsTensor> tensors;
   for (int unit = 0; unit < weights.table().num_units(); ++unit) {

@@ -168,10 +168,9 @@ class CpuBackend final : public Backend {
     return cpu::CrossEntropyBackward(threads_, logits, targets, scale, dlogits, workspace);
   }
 
-  double SumOfSquares(Tensor x) override {
-    shapes::CheckSumOfSquares(x);
-    const Arena::Scope scope(arena());
-    return cpu::SumOfSquares(threads_, x, Workspace("gradient norm workspace", SumOfSquaresWorkspace(x)));
+  void SumsOfSquares(Tensor x, Tensor sums) override {
+    shapes::CheckSumsOfSquares(x, sums);
+    cpu::SumsOfSquares(threads_, x, sums);
   }
   void AdamW(const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
              Tensor compute) override {

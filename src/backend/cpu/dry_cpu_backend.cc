@@ -63,11 +63,6 @@ class DryCpuBackend final : public DryBackend {
     return DryBackend::CrossEntropyBackward(logits, targets, scale, dlogits);
   }
 
-  double SumOfSquares(Tensor x) override {
-    TakeWorkspace("gradient norm workspace", SumOfSquaresWorkspace(x));
-    return DryBackend::SumOfSquares(x);
-  }
-
  private:
   CpuTarget target_;
   int num_threads_;

@@ -68,8 +68,7 @@ void MeanOfRows(Threads threads, Tensor x, std::span<const Range> rows, int64_t 
                 Tensor workspace);
 
 // optimizer.cc
-int64_t SumOfSquaresWorkspace(const Tensor& x);
-double SumOfSquares(Threads threads, Tensor x, Tensor workspace);
+void SumsOfSquares(Threads threads, Tensor x, Tensor sums);
 void AdamW(Threads threads, const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg,
            Tensor exp_avg_sq, Tensor compute);
 void Sgd(Threads threads, double learning_rate, double grad_scale, Tensor grad, Tensor master,

@@ -6,8 +6,6 @@
 namespace longspan::cpu {
 namespace {
 
-constexpr int64_t kNormBlock = 4096;  // elements: part of the interface, as shards are cut at its multiples
-constexpr int64_t kBlocksPerRound = 4096;  // bounds the workspace of a norm
 constexpr int64_t kUpdateBlock =
     16384;  // elements: short enough that the bf16 copy reads master from the L2 cache
 
@@ -24,25 +22,12 @@ void UpdateBlocks(Threads threads, const Tensor& master, const Tensor& compute, 
 
 }  // namespace
 
-int64_t SumOfSquaresWorkspace(const Tensor& x) {
-  const int64_t blocks = (x.num_elements() + kNormBlock - 1) / kNormBlock;
-  return std::min(blocks, kBlocksPerRound) * static_cast<int64_t>(sizeof(double));
-}
-
-double SumOfSquares(Threads threads, Tensor x, Tensor workspace) {
+void SumsOfSquares(Threads threads, Tensor x, Tensor sums) {
   const float* data = x.data<float>();
-  double* const sums = static_cast<double*>(workspace.raw());
-  const auto sum_of_squares = threads.kernels.sum_of_squares;
-  constexpr int64_t kRound = kNormBlock * kBlocksPerRound;
-  double total = 0;
-  for (int64_t first = 0; first < x.num_elements(); first += kRound) {
-    const int64_t size = std::min(kRound, x.num_elements() - first);
-    ParallelBlocks(threads.num, size, kNormBlock, [&](int64_t begin, int64_t end) {
-      sums[begin / kNormBlock] = sum_of_squares(data + first + begin, end - begin);
-    });
-    for (int64_t block = 0; block * kNormBlock < size; ++block) total += sums[block];
-  }
-  return total;
+  double* const out = static_cast<double*>(sums.raw());
+  ParallelBlocks(threads.num, x.num_elements(), Backend::kNormBlock, [&](int64_t begin, int64_t end) {
+    out[begin / Backend::kNormBlock] = threads.kernels.sum_of_squares(data + begin, end - begin);
+  });
 }
 
 void AdamW(Threads threads, const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg,

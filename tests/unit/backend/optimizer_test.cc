@@ -81,6 +81,47 @@ TEST_P(OptimizerTest, Sgd) {
   if (dtype() == DType::kBFloat16) ExpectRounded(compute, master);
 }
 
+// An element's update does not depend on what lies beside it, so weights may be cut anywhere.
+TEST_P(OptimizerTest, PartsAreUpdatedAsTheWhole) {
+  constexpr int64_t kSize = 5000;
+  constexpr int64_t kCuts[] = {0, 1, 8, 100, 133, 4096, 4097, kSize};
+  const auto backend = Make(1);
+  const auto weights = Random(random_, kSize, DType::kFloat32),
+             gradient = Random(random_, kSize, DType::kFloat32),
+             first = Random(random_, kSize, DType::kFloat32, 0.1);
+  std::vector<double> second(first);
+  for (double& x : second) x = Rounded(x * x, DType::kFloat32);
+  std::vector<double> updated[2], by_sgd[2];
+  for (const bool in_parts : {false, true}) {
+    Guarded grad(DType::kFloat32, {kSize}, gradient), master(DType::kFloat32, {kSize}, weights),
+        exp_avg(DType::kFloat32, {kSize}, first), exp_avg_sq(DType::kFloat32, {kSize}, second);
+    const auto update = [&](int64_t begin, int64_t end) {
+      const auto part = [&](Guarded& x) { return x.tensor().Rows(begin, end); };
+      AdamWArgs args;
+      args.learning_rate = 0.01;
+      args.weight_decay = 0.1;
+      args.grad_scale = 0.7;
+      args.step = 3;
+      backend->AdamW(args, part(grad), part(master), part(exp_avg), part(exp_avg_sq), Tensor());
+    };
+    const auto sgd = [&](int64_t begin, int64_t end) {
+      backend->Sgd(0.01, 0.7, grad.tensor().Rows(begin, end), master.tensor().Rows(begin, end), Tensor());
+    };
+    const auto all = [&](const auto& act) {
+      if (!in_parts) return act(0, kSize);
+      for (size_t i = 1; i < std::size(kCuts); ++i) act(kCuts[i - 1], kCuts[i]);
+    };
+    all(update);
+    std::vector<double>& numbers = updated[in_parts];
+    for (Guarded* x : {&master, &exp_avg, &exp_avg_sq})
+      for (const double value : x->Get()) numbers.push_back(value);
+    all(sgd);
+    by_sgd[in_parts] = master.Get();
+  }
+  EXPECT_TRUE(updated[0] == updated[1]);
+  EXPECT_TRUE(by_sgd[0] == by_sgd[1]);
+}
+
 TEST_P(OptimizerTest, SumOfSquares) {
   for (const int64_t n : {0, 1, 7, 4095, 4096, 4097, 50'000}) {
     const auto x = Random(random_, static_cast<size_t>(n), DType::kFloat32);

@@ -50,6 +50,15 @@ std::map<std::string, Traffic> CountEverything(Comm& comm, Arena& arena) {
   });
   count("empty", [&] { comm.AllGather(bytes(0), bytes(0)).Wait(); });
   count("all_reduce", [&] { comm.AllReduceSum(floats(5 * n + 1)); });
+  std::vector<Range> pieces;
+  int64_t end = 0;
+  for (int p = 0; p < n; ++p) {
+    pieces.push_back({end, end + (p % 3 == 2 ? 0 : p + 1)});
+    end = pieces.back().end;
+  }
+  const int64_t piece = pieces[static_cast<size_t>(me)].size();
+  count("uneven_reduce_scatter", [&] { comm.ReduceScatter(floats(end), floats(piece), pieces).Wait(); });
+  count("uneven_all_gather", [&] { comm.AllGather(floats(piece), floats(end), pieces).Wait(); });
   count("sum", [&] { comm.SumOverRanks(1.0); });
   count("barrier", [&] { comm.Barrier(); });
   count("subgroup", [&] {
@@ -89,8 +98,19 @@ TEST(DryComm, CountsAsThreadsDo) {
       EXPECT_EQ(counts.at("empty"), Traffic{});
       EXPECT_EQ(counts.at("sum"), (Traffic{8 * peers, peers}));
       EXPECT_EQ(counts.at("barrier"), (Traffic{peers, peers}));
-      // Pieces of 5 twice, and the one element that is left over, padded to one each, twice.
-      EXPECT_EQ(counts.at("all_reduce"), ranks == 1 ? Traffic{} : (Traffic{2 * 24 * peers, 4 * peers}));
+      // Everyone's pieces but mine, then mine to everyone. The last rank's is 6 elements, the others' 5.
+      const int64_t total = 5 * ranks + 1, mine = rank + 1 == ranks ? 6 : 5;
+      EXPECT_EQ(counts.at("all_reduce"), (Traffic{4 * (total - mine + mine * peers), 2 * peers}));
+      // Pieces of rank + 1 elements, but of 0 of every third rank.
+      int64_t others = 0, others_bytes = 0;
+      for (int p = 0; p < ranks; ++p) {
+        if (p == rank || p % 3 == 2) continue;
+        others += 1;
+        others_bytes += 4 * (p + 1);
+      }
+      const bool sends = rank % 3 != 2;
+      EXPECT_EQ(counts.at("uneven_reduce_scatter"), (Traffic{others_bytes, others}));
+      EXPECT_EQ(counts.at("uneven_all_gather"), (sends ? Traffic{4 * (rank + 1) * peers, peers} : Traffic{}));
       const int64_t half = (ranks + 1 - rank % 2) / 2 - 1;
       EXPECT_EQ(counts.at("subgroup"), (Traffic{3 * half, half}));
     }

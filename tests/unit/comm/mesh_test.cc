@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -144,7 +145,7 @@ TEST(Mesh, OnlyOneAxisMayBeWhatIsLeft) {
 }
 
 TEST(Mesh, CommunicatorsJoinTheRanksOfAnAxis) {
-  const MeshShape shape = {.data = 2, .fsdp = 1, .ring = 2, .ulysses = 3};
+  const MeshShape shape = {.data = 2, .fsdp = 2, .ring = 2, .ulysses = 3};
   RunThreadRanks(shape.ranks(), [&](Comm& world) {
     const Mesh mesh = MakeMesh(shape, world);
     EXPECT_EQ(mesh.world, &world);
@@ -163,6 +164,12 @@ TEST(Mesh, CommunicatorsJoinTheRanksOfAnAxis) {
     EXPECT_EQ(members(*mesh.context), (std::vector{base, base + 1, base + 2, base + 3, base + 4, base + 5}));
     EXPECT_EQ(members(*mesh.ring), (std::vector{base + u, base + 3 + u}));
     EXPECT_EQ(members(*mesh.ulysses), (std::vector{base + 3 * r, base + 3 * r + 1, base + 3 * r + 2}));
+    EXPECT_EQ(mesh.group(), world.rank() / 6);
+    std::vector<int32_t> shards(12);
+    std::iota(shards.begin(), shards.end(), world.rank() / 12 * 12);
+    EXPECT_EQ(members(*mesh.shards), shards);
+    EXPECT_EQ(members(*mesh.replicas), (std::vector{world.rank() % 12, world.rank() % 12 + 12}));
+    EXPECT_EQ(members(*mesh.self), std::vector{world.rank()});
   });
 }
 

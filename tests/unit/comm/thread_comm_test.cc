@@ -111,6 +111,31 @@ TEST_P(AnyRanks, ReduceScatterAddsInRankOrder) {
   }
 }
 
+// Pieces of any size, anywhere: here those of later ranks come first.
+TEST_P(AnyRanks, PiecesOfUnequalSize) {
+  std::vector<Range> pieces(static_cast<size_t>(ranks()));
+  int64_t n = 0;
+  for (int p = ranks() - 1; p >= 0; --p) {
+    pieces[static_cast<size_t>(p)] = {n, n + (p % 3 == 1 ? 0 : 1000 * p + 17)};
+    n = pieces[static_cast<size_t>(p)].end;
+  }
+  const std::vector<float> want = SumInRankOrder(ranks(), n);
+  RunThreadRanks(ranks(), [&](Comm& comm) {
+    const Range piece = pieces[static_cast<size_t>(comm.rank())];
+    std::vector<float> mine = Contribution(comm.rank(), n), sum(static_cast<size_t>(piece.size())),
+                       all(static_cast<size_t>(n), -1);
+    comm.ReduceScatter(Floats(mine), Floats(sum), pieces).Wait();
+    EXPECT_TRUE(SameBits(sum.data(), want.data() + piece.begin, sum.size()));
+    comm.AllGather(Floats(sum), Floats(all), pieces).Wait();
+    EXPECT_EQ(all, want);
+
+    const Tensor in_place = Floats(mine).Rows(piece.begin, piece.end);
+    const Event summed = comm.ReduceScatter(Floats(mine), in_place, pieces);
+    comm.AllGather(in_place, Floats(mine), pieces, summed).Wait();
+    EXPECT_EQ(mine, want);
+  });
+}
+
 TEST_P(AnyRanks, AllToAllWithUnequalAndEmptyPieces) {
   const auto size = [](int from, int to) { return int64_t{(3 * from + 5 * to) % 4} * 100; };
   RunThreadRanks(ranks(), [&](Comm& comm) {

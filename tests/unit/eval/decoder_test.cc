@@ -55,7 +55,7 @@ struct Reader {
   Reader(const ModelConfig& model, DType dtype, int64_t capacity, const MaskSpec& mask = {})
       : config(model),
         backend(MakeCpuBackend(1)),
-        weights(table, dtype, ResidentWeights::Moments::kNoGradients, backend.get()),
+        weights(table, dtype, ShardedWeights::Moments::kNoGradients, backend.get()),
         options({.dtype = dtype, .mask = mask, .max_target_length = capacity}) {
     weights.Initialize(config.initializer_range, 1);
     decoder = std::make_unique<Decoder>(config, options, *backend, weights);
@@ -68,7 +68,7 @@ struct Reader {
   const ModelConfig config;
   const ParamTable table = MakeParamTable(config);
   const std::unique_ptr<Backend> backend;
-  ResidentWeights weights;
+  ShardedWeights weights;
   const ModelOptions options;
   std::unique_ptr<Decoder> decoder;
 };

@@ -74,7 +74,8 @@ class CheckedWeights final : public WeightStore {
   void Initialize(double range, uint64_t seed) {
     for (size_t i = 0; i < units_.size(); ++i) {
       for (size_t p = 0; p < table_.units[i].rows.size(); ++p) {
-        InitializeParam(table_.units[i].rows[p], range, seed, /*num_threads=*/1, units_[i].master_views[p]);
+        InitializeParam(table_.units[i].rows[p], range, seed, /*num_threads=*/1, /*first=*/0,
+                        units_[i].master_views[p]);
         if (table_.units[i].rows[p].kind != ParamKind::kVector) continue;
         // Gains of 1 would hide a gain that is forgotten.
         const CounterRandom random(seed, table_.units[i].rows[p].name);

@@ -146,7 +146,7 @@ TEST(Params, InitialValuesDependOnSeedNameAndElementAlone) {
   const ParamTable table = MakeParamTable(Config(false));
   const auto values = [](const ParamRow& row, uint64_t seed, int num_threads = 1) {
     Buffer buffer(DType::kFloat32, {row.num_elements});
-    InitializeParam(row, 0.02, seed, num_threads, buffer.tensor());
+    InitializeParam(row, 0.02, seed, num_threads, /*first=*/0, buffer.tensor());
     const float* data = buffer.tensor().data<float>();
     return std::vector<float>(data, data + row.num_elements);
   };
@@ -158,6 +158,9 @@ TEST(Params, InitialValuesDependOnSeedNameAndElementAlone) {
   longer.num_elements *= 20;
   const std::vector<float> many = values(longer, 7), few = values(gate, 7);
   EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
+  std::vector<float> part(many.size() / 3);  // some of them, from the middle
+  InitializeParam(longer, 0.02, 7, 1, 123, Tensor(part.data(), DType::kFloat32, {std::ssize(part)}));
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), many.begin() + 123));
 #if !defined(__SANITIZE_THREAD__)  // it doesn't know libgomp
   EXPECT_EQ(values(longer, 7, 3), many);
 #endif

@@ -21,6 +21,7 @@
 #include "core/file.h"
 #include "support/expect_error.h"
 #include "support/files.h"
+#include "support/safetensors.h"
 #include "support/tiny.h"
 #include "train/safetensors.h"
 
@@ -31,11 +32,11 @@ namespace fs = std::filesystem;
 using testing::ExpectError;
 using testing::TemporaryDirectory;
 using testing::WriteText;
-using Moments = ResidentWeights::Moments;
+using Moments = ShardedWeights::Moments;
 
-std::unique_ptr<ResidentWeights> NewWeights(Moments moments = Moments::kAdam, bool tied = false,
-                                            DType compute = DType::kBFloat16) {
-  return std::make_unique<ResidentWeights>(MakeParamTable(testing::TiedTinyConfig(tied)), compute, moments);
+std::unique_ptr<ShardedWeights> NewWeights(Moments moments = Moments::kAdam, bool tied = false,
+                                           DType compute = DType::kBFloat16) {
+  return std::make_unique<ShardedWeights>(MakeParamTable(testing::TiedTinyConfig(tied)), compute, moments);
 }
 
 // The parameters' elements in a flat tensor, without the gaps between them.
@@ -48,7 +49,7 @@ std::vector<T> Elements(const ParamUnit& unit, Tensor flat) {
 }
 
 // Everything that a checkpoint must bring back: masters, moments and what the model reads, bit for bit.
-std::vector<uint32_t> Bits(const ResidentWeights& weights) {
+std::vector<uint32_t> Bits(const ShardedWeights& weights) {
   std::vector<uint32_t> bits;
   for (int u = 0; u < weights.table().num_units(); ++u) {
     const ParamUnit& unit = weights.table().units[static_cast<size_t>(u)];
@@ -61,9 +62,9 @@ std::vector<uint32_t> Bits(const ResidentWeights& weights) {
   return bits;
 }
 
-std::unique_ptr<ResidentWeights> RandomWeights(Moments moments = Moments::kAdam, uint64_t seed = 1,
-                                               bool tied = false) {
-  std::unique_ptr<ResidentWeights> weights = NewWeights(moments, tied);
+std::unique_ptr<ShardedWeights> RandomWeights(Moments moments = Moments::kAdam, uint64_t seed = 1,
+                                              bool tied = false) {
+  std::unique_ptr<ShardedWeights> weights = NewWeights(moments, tied);
   weights->Initialize(0.3, seed);
   uint64_t index = 0;
   const CounterRandom random(seed, "moments");
@@ -92,12 +93,12 @@ std::set<std::string> FilesIn(const std::string& directory) {
 class CheckpointTest : public ::testing::Test {
  protected:
   CheckpointTest() { options_.config_json = "{\"model_type\": \"llama\"}\n"; }
-  void Save(const ResidentWeights& weights, int64_t step) const {
+  void Save(const ShardedWeights& weights, int64_t step) const {
     SaveCheckpoint(root_, weights, StateAt(step), options_);
   }
   // The weights of a checkpoint, which must load.
   std::vector<uint32_t> LoadBits(const std::string& directory, Moments moments = Moments::kAdam) const {
-    const std::unique_ptr<ResidentWeights> weights = NewWeights(moments);
+    const std::unique_ptr<ShardedWeights> weights = NewWeights(moments);
     LoadCheckpoint(directory, *weights);
     return Bits(*weights);
   }
@@ -110,11 +111,11 @@ class CheckpointTest : public ::testing::Test {
 // Parameters that a family stores as one tensor: the file has that tensor, and loading takes it apart again.
 TEST_F(CheckpointTest, FusedTensors) {
   ModelConfig config = testing::TinyConfig();
-  ResidentWeights apart(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  ShardedWeights apart(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   config.fused_projections = true;
-  ResidentWeights fused(MakeParamTable(config), DType::kFloat32, Moments::kAdam),
+  ShardedWeights fused(MakeParamTable(config), DType::kFloat32, Moments::kAdam),
       loaded(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
-  for (ResidentWeights* weights : {&apart, &fused}) weights->Initialize(0.3, 1);  // of the parts' own names
+  for (ShardedWeights* weights : {&apart, &fused}) weights->Initialize(0.3, 1);  // of the parts' own names
   Save(apart, 1);
   Save(fused, 2);
   const auto read = [&](const char* step, const std::string& name) {
@@ -467,18 +468,18 @@ TEST_F(CheckpointTest, AnotherModelIsRefused) {
   const std::string directory = root_ + "/00000005";
   ModelConfig config = testing::TiedTinyConfig(false);
   config.intermediate_size = 48;
-  ResidentWeights wider(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  ShardedWeights wider(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   ExpectError({"model.safetensors", "mlp.gate_proj.weight", "(40, 24)", "(48, 24) is wanted"},
               [&] { LoadCheckpoint(directory, wider); });
   ExpectError({"model.safetensors", "mlp.gate_proj.weight", "(40, 24)", "(48, 24) is wanted"},
               [&] { LoadModelWeights(directory, wider); });
   config = testing::TiedTinyConfig(false);
   config.SetNumLayers(3);
-  ResidentWeights deeper(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  ShardedWeights deeper(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   ExpectError({directory, "no tensor 'model.layers.2."}, [&] { LoadCheckpoint(directory, deeper); });
   ExpectError({directory, "no tensor 'model.layers.2."}, [&] { LoadModelWeights(directory, deeper); });
   config.SetNumLayers(1);
-  ResidentWeights shallower(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
+  ShardedWeights shallower(MakeParamTable(config), DType::kFloat32, Moments::kAdam);
   ExpectError({directory, "'model.layers.1.", "none of this model's"},
               [&] { LoadCheckpoint(directory, shallower); });
   ExpectError({directory, "'model.layers.1.", "none of this model's"},
@@ -514,7 +515,7 @@ class ModelWeightsTest : public ::testing::Test {
   }
 
   TemporaryDirectory directory_;
-  std::unique_ptr<ResidentWeights> source_ = NewWeights(Moments::kNone, true);  // tied
+  std::unique_ptr<ShardedWeights> source_ = NewWeights(Moments::kNone, true);  // tied
   std::vector<SafetensorsTensor> tensors_;
 };
 

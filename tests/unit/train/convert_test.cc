@@ -326,8 +326,8 @@ TEST_F(ConvertTest, MemoryStaysSmall) {
   ASSERT_GT(file_kb, 15000);
   EXPECT_LT(PeakMemory([&] { To(output_, {.model_path = model, .dtype = "bfloat16"}); }), 12000);
   const auto load = [&] {
-    const std::unique_ptr<ResidentWeights> weights = std::make_unique<ResidentWeights>(
-        MakeParamTable(config), DType::kFloat32, ResidentWeights::Moments::kNone);
+    const std::unique_ptr<ShardedWeights> weights = std::make_unique<ShardedWeights>(
+        MakeParamTable(config), DType::kFloat32, ShardedWeights::Moments::kNone);
     LoadModelWeights(model, *weights);
   };
   EXPECT_LT(PeakMemory(load), file_kb + 12000);  // gradients aren't touched

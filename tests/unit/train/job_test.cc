@@ -207,6 +207,28 @@ TEST_F(JobTest, SequencesMustDivideAmongDataRanks) {
       ExitCode::kUsage);
 }
 
+TEST_F(JobTest, GroupsMayShareWeights) {
+  config_.ranks = 4;
+  config_.fsdp_parallelism = 2;
+  ExpectError(
+      {"fsdp_parallelism 2", "shard_parameters=true"}, [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.shard_parameters = true;
+  const Job job = PrepareJob(config_);
+  EXPECT_EQ(job.mesh, (MeshShape{.data = 1, .fsdp = 2, .ring = 2, .ulysses = 1}));
+  EXPECT_EQ(job.config.global_batch_size, 2);
+  EXPECT_EQ(job.micro_steps(), 1);
+  config_.fsdp_parallelism = -1;
+  config_.context_parallelism = 1;
+  EXPECT_EQ(PrepareJob(config_).config.fsdp_parallelism, 4);
+  config_.fsdp_parallelism = config_.data_parallelism = 2;
+  config_.global_batch_size = 6;
+  ExpectError(
+      {"global_batch_size 6", "data_parallelism 2 · fsdp_parallelism 2", "4 and 8"},
+      [&] { PrepareJob(config_); }, ExitCode::kUsage);
+  config_.global_batch_size = 8;
+  EXPECT_EQ(PrepareJob(config_).micro_steps(), 2);
+}
+
 TEST_F(JobTest, SettingsWithoutEffectAreRefused) {
   config_.sliding_window_size = 8;
   ExpectError(

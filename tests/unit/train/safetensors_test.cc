@@ -11,6 +11,7 @@
 
 #include "support/expect_error.h"
 #include "support/files.h"
+#include "support/safetensors.h"
 
 namespace longspan {
 namespace {

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
 #include "backend/cpu/cpu_backend.h"
 #include "model/model.h"
 #include "support/tiny.h"
@@ -15,11 +18,11 @@ namespace {
 
 using cpu::CpuTarget;
 using testing::MakeBatch;
-using Moments = ResidentWeights::Moments;
+using Moments = ShardedWeights::Moments;
 
 bool Runs(CpuTarget target) { return cpu::Runs(cpu::DetectCpu(), target); }
 
-TEST(ResidentWeightsTest, WhatProductsReadIsPacked) {
+TEST(ShardedWeightsTest, WhatProductsReadIsPacked) {
   for (const CpuTarget target : cpu::AllTargets()) {
     if (!Runs(target)) continue;
     for (const bool tied : {false, true}) {
@@ -27,8 +30,8 @@ TEST(ResidentWeightsTest, WhatProductsReadIsPacked) {
         SCOPED_TRACE(fmt::format("{}, {}, {}", Name(target), tied ? "tied" : "untied", Name(dtype)));
         const ParamTable table = MakeParamTable(testing::TiedTinyConfig(tied));
         const auto backend = cpu::MakeCpuBackend(target, 1), dry = cpu::MakeDryBackend(target, 1);
-        ResidentWeights weights(table, dtype, Moments::kAdam, backend.get());
-        const ResidentWeights measured(table, dtype, Moments::kAdam, dry.get());
+        ShardedWeights weights(table, dtype, Moments::kAdam, backend.get());
+        const ShardedWeights measured(table, dtype, Moments::kAdam, dry.get());
         int64_t bytes = 0;
         for (int unit = 0; unit < table.num_units(); ++unit) {
           const std::vector<ParamRow>& rows = table.units[static_cast<size_t>(unit)].rows;
@@ -49,6 +52,26 @@ TEST(ResidentWeightsTest, WhatProductsReadIsPacked) {
   }
 }
 
+// Hides the packed forms.
+class UnpackedWeights final : public WeightStore {
+ public:
+  explicit UnpackedWeights(WeightStore& weights) : weights_(weights) {}
+  void Prefetch(int unit) override { weights_.Prefetch(unit); }
+  std::span<const Weight> Get(int unit) override {
+    std::vector<Weight>& plain = plain_[unit];
+    plain.clear();
+    for (const Weight& weight : weights_.Get(unit)) plain.push_back({.values = weight.values, .packed = {}});
+    return plain;
+  }
+  void Release(int unit) override { weights_.Release(unit); }
+  std::span<const Tensor> Grad(int unit) override { return weights_.Grad(unit); }
+  void GradReady(int unit) override { weights_.GradReady(unit); }
+
+ private:
+  WeightStore& weights_;
+  std::map<int, std::vector<Weight>> plain_;
+};
+
 // All bits of some steps of training: losses, norms, and the weights in the end.
 struct Training {
   std::vector<double> numbers;
@@ -63,10 +86,11 @@ Training Train(const std::string& optimizer_name, bool tied, bool packed, int nu
   const auto backend = cpu::MakeCpuBackend(CpuTarget::kAmxModel, num_threads);
   TrainConfig train;
   train.opt_type = optimizer_name;
-  ResidentWeights weights(table, DType::kBFloat16, Optimizer::MomentsOf(train),
-                          packed ? backend.get() : nullptr);
+  ShardedWeights weights(table, DType::kBFloat16, Optimizer::MomentsOf(train), backend.get(), {},
+                         /*accumulates=*/true);
   weights.Initialize(config.initializer_range, 11);
-  EXPECT_EQ(weights.memory().peak_by_name().contains("weights.packed"), packed);
+  EXPECT_TRUE(weights.memory().peak_by_name().contains("weights.packed"));
+  UnpackedWeights unpacked(weights);
   testing::LocalAttention attention;
   const Layout layout(LayoutKind::kContiguous, kLength, 1, 1);
   ResidentActivationStore activations(config, kLength, DType::kBFloat16, {Activation::kDecoderLayerInput},
@@ -77,12 +101,13 @@ Training Train(const std::string& optimizer_name, bool tied, bool packed, int nu
                              .mlp_chunk_rows = 30,
                              .loss_chunk_rows = 20};
   const std::vector<AttentionStrategy*> strategies(config.layer_kind_of.size(), &attention);
-  Model model(config, options, *backend, strategies, weights, activations);
+  Model model(config, options, *backend, strategies, packed ? static_cast<WeightStore&>(weights) : unpacked,
+              activations);
   SequenceLoader loader(config, options, layout, 0);
   Optimizer optimizer(train, *backend, weights);
   Training result;
   for (uint64_t step = 0; step < 3; ++step) {
-    optimizer.ZeroGradients();
+    weights.ZeroGradients();
     for (uint64_t micro = 0; micro < 2; ++micro) {
       const Batch batch = MakeBatch(kLength, {{0, 20}, {20, 51}}, config.vocab_size, 10 * step + micro);
       result.numbers.push_back(model.LossAndGradients(loader.Load(batch), 0.01));
@@ -98,7 +123,7 @@ Training Train(const std::string& optimizer_name, bool tied, bool packed, int nu
   return result;
 }
 
-TEST(ResidentWeightsTest, PackingChangesNoBit) {
+TEST(ShardedWeightsTest, PackingChangesNoBit) {
   if (!Runs(CpuTarget::kAmxModel)) GTEST_SKIP() << "the model of tiles needs AVX-512";
   for (const std::string optimizer : {"adamw", "sgd"}) {
     for (const bool tied : {false, true}) {
