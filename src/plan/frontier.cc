@@ -18,7 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kShortest = 4096, kLongest = int64_t{1} << 32;
 
-// One sequence over all ranks, with as little kept as can be: layers' inputs, on the device or with the host.
+// One sequence over all ranks, with as little kept as can be: shards of the weights, and layers' inputs
+// on the device or with the host.
 Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_length,
               const std::string& strategy, bool offload, const Hardware& hardware) {
   config.remat_policy = "custom";
@@ -29,7 +30,8 @@ Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_le
   config.ranks = ranks;
   config.max_target_length = length;
   config.global_batch_size = 1;
-  config.data_parallelism = 1;
+  config.data_parallelism = config.fsdp_parallelism = 1;
+  config.shard_parameters = ranks > 1;
   config.context_parallelism = config.ulysses_parallelism = 0;
   config.context_parallel_strategy = {{"", strategy}};
   Job job = OpenModel(config);

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 // One way to split.
 struct Split {
   std::string strategy;
-  int data = 1, ring = 1, ulysses = 1;
+  int groups = 1, ring = 1, ulysses = 1;  // groups: of ranks, each with sequences of its own
 };
 
 // What a layer keeps, from most to least; memory is given up in this order: attention's outputs go to the
@@ -57,16 +57,18 @@ std::vector<Split> SplitsOf(const TrainConfig& config, int64_t num_heads) {
   return splits;
 }
 
-Candidate PlanOf(const TrainConfig& asked, const Split& split, const Policy& policy, int64_t document_length,
-                 const Hardware& hardware) {
+Candidate PlanOf(const TrainConfig& asked, const Split& split, const Policy& policy, bool shard,
+                 int64_t document_length, const Hardware& hardware) {
   TrainConfig config = asked;
+  config.shard_parameters = shard;
   config.remat_policy = policy.remat_policy;
   config.context = policy.context;
   config.decoder_layer_input = policy.decoder_layer_input;
   for (std::string* other : {&config.query_proj, &config.key_proj, &config.value_proj, &config.out_proj,
                              &config.mlpwi_0, &config.mlpwi_1, &config.mlpwo})
     other->clear();
-  config.data_parallelism = split.data;
+  config.data_parallelism = shard ? 1 : split.groups;
+  config.fsdp_parallelism = shard ? split.groups : 1;
   config.context_parallelism = split.ring;
   config.ulysses_parallelism = split.ulysses;
   config.context_parallel_strategy = {{"", split.strategy == "none" ? "ring" : split.strategy}};
@@ -121,6 +123,7 @@ const std::vector<std::string> kHeader = {"strategy", "data",   "ring", "ulysses
 std::vector<std::string> RowOf(const Candidate& c) {
   return {c.strategy,
           std::to_string(c.mesh.data),
+          c.config.shard_parameters ? std::to_string(c.mesh.fsdp) : "-",
           std::to_string(c.mesh.ring),
           std::to_string(c.mesh.ulysses),
           c.layout,
@@ -146,6 +149,8 @@ std::string KeysOf(const Candidate& c) {
       "remat_policy={}",
       c.config.context_parallel_strategy.at(""), c.mesh.data, c.mesh.ring, c.mesh.ulysses,
       c.config.remat_policy);
+  if (c.config.shard_parameters)
+    keys += fmt::format(" shard_parameters=true fsdp_parallelism={}", c.mesh.fsdp);
   if (c.config.remat_policy == "custom")
     keys += fmt::format(" context={} decoder_layer_input={}", c.config.context, c.config.decoder_layer_input);
   return keys;
@@ -160,7 +165,9 @@ SearchResult SearchPlans(const TrainConfig& config, int64_t document_length, con
           config.global_batch_size);
   for (const Split& split : splits)
     for (const Policy& policy : kPolicies)
-      result.candidates.push_back(PlanOf(config, split, policy, document_length, hardware));
+      for (const bool shard : {false, true})
+        if (!shard || config.ranks > 1)
+          result.candidates.push_back(PlanOf(config, split, policy, shard, document_length, hardware));
   std::ranges::stable_sort(result.candidates, IsBefore);
   const Candidate& best = result.candidates.front();
   for (Candidate& candidate : result.candidates) {
@@ -200,6 +207,8 @@ std::string SearchJson(const SearchResult& result) {
   for (const Candidate& c : result.candidates)
     rows.push_back({{"context_parallel_strategy", c.strategy},
                     {"data_parallelism", c.mesh.data},
+                    {"fsdp_parallelism", c.mesh.fsdp},
+                    {"shard_parameters", c.config.shard_parameters},
                     {"context_parallelism", c.mesh.ring},
                     {"ulysses_parallelism", c.mesh.ulysses},
                     {"context_parallel_layout", c.layout},

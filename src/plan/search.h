@@ -27,10 +27,11 @@ struct SearchResult {
   bool any_fits() const { return smallest_context > 0; }
 };
 
-// Over strategy, ring, ulysses, data parallel ranks and remat_policy for config.ranks; each group of ranks
-// that shares sequences has one a step unless global_batch_size says how many there are in all, which then
-// rules out numbers of groups that don't divide it. What else `config` says is kept, but its keys for the
-// mesh and the strategy. Throws Error(kUsage) where nothing can be planned at all.
+// Over strategy, ring, ulysses, data parallel ranks, sharded and whole weights, and remat_policy for
+// config.ranks; each group of ranks that shares sequences has one a step unless global_batch_size says how
+// many there are in all, which then rules out numbers of groups that don't divide it. What else `config` says
+// is kept, but its keys for the mesh and the strategy. Throws Error(kUsage) where nothing can be planned at
+// all.
 SearchResult SearchPlans(const TrainConfig& config, int64_t document_length, const Hardware& hardware);
 
 // As they are given to `longspan train`.

@@ -39,7 +39,7 @@ TEST(SearchTest, PlansEverySplitAndSortsThem) {
   for (const Candidate& c : result.candidates) {
     EXPECT_EQ(c.mesh.ranks(), 8);
     EXPECT_FALSE(c.verdict.empty());
-    splits.insert(fmt::format("{} {}x{}x{}", c.strategy, c.mesh.data, c.mesh.ring, c.mesh.ulysses));
+    splits.insert(fmt::format("{} {}x{}x{}", c.strategy, c.mesh.groups(), c.mesh.ring, c.mesh.ulysses));
   }
   // Four heads: ulysses up to 4, usp where both sides are at least 2.
   for (const char* split : {"none 8x1x1", "ring 4x2x1", "ring 1x8x1", "all_gather 2x4x1", "ulysses 2x1x4",
@@ -47,7 +47,7 @@ TEST(SearchTest, PlansEverySplitAndSortsThem) {
     EXPECT_TRUE(splits.contains(split)) << split;
   EXPECT_FALSE(splits.contains("ulysses 1x1x8"));
   EXPECT_EQ(splits.size(), 1u + 3 + 4 + 4);  // of 1, 2, 4 and 8 ranks a sequence
-  EXPECT_EQ(result.candidates.size(), 7 * splits.size());
+  EXPECT_EQ(result.candidates.size(), 2 * 7 * splits.size());
   EXPECT_EQ(result.smallest_context, 1);
   EXPECT_EQ(result.candidates.front().verdict, "the fastest");
   for (size_t i = 1; i < result.candidates.size(); ++i)
@@ -72,7 +72,8 @@ TEST(SearchTest, FindsTheSmallestDegreeThatFits) {
   EXPECT_NE(SearchTable(nothing).find("Nothing fits"), std::string::npos);
 
   config.global_batch_size = 2;
-  for (const Candidate& c : SearchPlans(config, 0, SmallMachine(16)).candidates) EXPECT_LE(c.mesh.data, 2);
+  for (const Candidate& c : SearchPlans(config, 0, SmallMachine(16)).candidates)
+    EXPECT_LE(c.mesh.groups(), 2);
 }
 
 TEST(FrontierTest, MoreRanksReachFurther) {
