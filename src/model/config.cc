@@ -274,10 +274,17 @@ class RopeReader {
       value = nullptr;  // rope_scaling is of the other layers
     }
     const ConfigReader object(Object(name, value), reader_.where() + ": " + name);
+    if (nested() && scaling_ && !object.Find("rope_type")) {
+      const std::string type = object.MaybeString("type").value_or("default");
+      Require(type == "default",
+              "{}: type is '{}', but there is no rope_type; for {} transformers reads rope_type alone, and "
+              "would scale nothing: write rope_type",
+              object.where(), type, family_.model_type);
+    }
     const RopeConfig rope =
         ReadRope(object, context, /*rope_type_required=*/scaling_ && !object.json().empty());
     Require(!nested() || rope.truncate,
-            "{}: truncate false is not implemented for {}, of which transformers does not read it",
+            "{}: truncate false or null is not implemented for {}, of which transformers does not read it",
             object.where(), family_.model_type);
     return rope;
   }

@@ -120,7 +120,8 @@ void ReadYarn(const ConfigReader& object, const RopeContext& context, RopeConfig
   rope.beta_slow = positive("beta_slow", 1);
   Require(rope.beta_fast >= rope.beta_slow, "{}: beta_fast {} must not be below beta_slow {}", object.where(),
           rope.beta_fast, rope.beta_slow);
-  rope.truncate = object.Bool("truncate", true);
+  // transformers asks whether it is true; null is not.
+  rope.truncate = object.Bool("truncate", /*otherwise=*/!object.IsNull("truncate"));
   const double mscale = positive("mscale", 0), mscale_all_dim = positive("mscale_all_dim", 0);
   const double derived = mscale > 0 && mscale_all_dim > 0
                              ? YarnMagnitude(rope.factor, mscale) / YarnMagnitude(rope.factor, mscale_all_dim)

@@ -263,6 +263,14 @@ TEST(FamilyConfig, SpellingsOfRopeAgree) {
   EXPECT_EQ(gemma, Parse("gemma3_text", R"({"rope_parameters": {
       "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 2e6},
       "sliding_attention": {"rope_type": "default", "rope_theta": 5e3}}})"));
+  // In rope_scaling, transformers passes over the type of this family: it only may repeat rope_type.
+  EXPECT_EQ(
+      Parse("gemma3_text", R"({"rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 8}})"),
+      Parse("gemma3_text", R"({"rope_scaling": {"rope_type": "linear", "factor": 8}})"));
+  EXPECT_EQ(Parse("gemma3_text", R"({"rope_scaling": {"type": "default"}})"), Parse("gemma3_text"));
+  const char* nested = R"({{"rope_parameters": {{"full_attention": {{"{}": "linear", "factor": 8}}}}}})";
+  EXPECT_EQ(Parse("gemma3_text", fmt::format(fmt::runtime(nested), "type")),
+            Parse("gemma3_text", fmt::format(fmt::runtime(nested), "rope_type")));
   // What is missing has the defaults of its own type.
   EXPECT_EQ(Parse("gemma3_text", R"({"rope_parameters": {"full_attention": {"rope_type": "default"}}})"),
             Parse("gemma3_text"));
@@ -282,7 +290,10 @@ TEST(FamilyConfig, ParametersOfYarn) {
   EXPECT_DOUBLE_EQ(rope(R"("factor": 8, "mscale": 2, "mscale_all_dim": 0.5)").attention_factor,
                    1.2825399643040467);
   EXPECT_DOUBLE_EQ(rope(R"("factor": 8, "mscale": 2)").attention_factor, 0.1 * std::log(8) + 1);
+  EXPECT_TRUE(rope(R"("factor": 8)").truncate);
+  EXPECT_TRUE(rope(R"("factor": 8, "truncate": true)").truncate);
   EXPECT_FALSE(rope(R"("factor": 8, "truncate": false)").truncate);
+  EXPECT_FALSE(rope(R"("factor": 8, "truncate": null)").truncate);  // to Python
   EXPECT_EQ(rope(R"("factor": 8, "beta_fast": 0, "beta_slow": null)").beta_fast, 32);
 }
 
@@ -367,6 +378,12 @@ TEST(FamilyConfig, RefusesByName) {
                 {"'full_attention'"});
   ExpectRefused("gemma3_text", R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "truncate": false}})",
                 {"truncate false"});
+  ExpectRefused("gemma3_text", R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "truncate": null}})",
+                {"truncate false or null"});
+  for (const char* without : {"", R"(, "rope_type": null)"})
+    ExpectRefused("gemma3_text",
+                  fmt::format(R"({{"rope_scaling": {{"type": "linear", "factor": 8{}}}}})", without),
+                  {"rope_scaling", "type is 'linear'", "for gemma3_text", "write rope_type"});
 }
 
 // The golden models' configs, in both spellings, as they are written without and with their source.
