@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -87,12 +86,17 @@ void LoadTokenizer(Job& job) {
   }
 }
 
+// Far enough for counts of tokens, and near enough that shares of the sum are neither 0 nor infinite.
+constexpr double kLeastWeight = 1e-15, kMostWeight = 1e15;
+
 double ParseWeight(const std::string& text, const std::string& path) {
   double weight = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
   Require(ExitCode::kUsage,
-          error == std::errc() && end == text.data() + text.size() && std::isfinite(weight) && weight > 0,
-          "data_path: the weight of {} is '{}'; a number above 0 is wanted", path, text);
+          error == std::errc() && end == text.data() + text.size() && weight >= kLeastWeight &&
+              weight <= kMostWeight,
+          "data_path: the weight of {} is '{}'; a number from {:g} to {:g} is wanted", path, text,
+          kLeastWeight, kMostWeight);
   return weight;
 }
 

@@ -256,11 +256,16 @@ TEST_F(JobTest, SourcesHaveWeights) {
   EXPECT_EQ(job.sources[0].corpus->total_tokens(), 5);
   EXPECT_EQ(job.sources[1].path, directory_ + "/text.txt");
   EXPECT_EQ(job.sources[1].weight, 0.75);
-  for (const char* bad : {"", "0", "-1", "one", "1x", "inf", "nan", "1e-999"}) {
+  // As far apart as they may be, the sources are dealt by them.
+  config_.data_path = {{directory_ + "/text.txt", "1e15"}, {directory_ + "/ids.jsonl", "1e-15"}};
+  const Job apart = PrepareJob(config_);
+  Dealer dealer({apart.sources[0].weight, apart.sources[1].weight});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(dealer.Next(), 1u);
+  for (const char* bad : {"", "0", "-1", "one", "1x", "inf", "nan", "1e-999", "1e308", "1.1e15", "9e-16"}) {
     config_.data_path[directory_ + "/text.txt"] = bad;
     ExpectError(
-        {"data_path", "text.txt", fmt::format("'{}'", bad), "above 0"}, [&] { PrepareJob(config_); },
-        ExitCode::kUsage);
+        {"data_path", "text.txt", fmt::format("'{}'", bad), "from 1e-15 to 1e+15"},
+        [&] { PrepareJob(config_); }, ExitCode::kUsage);
   }
   config_.data_path = {};
   ExpectError(
