@@ -179,7 +179,7 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory, const s
     : directory_(directory), stem_(stem) {
   const std::string single = SingleFile(directory, stem), index = IndexFile(directory, stem);
   if (Exists(single)) {
-    shards_.emplace_back(single);
+    Require(!shards_.emplace_back(single).entries().empty(), "{}: there are no tensors in it", single);
   } else {
     Require(Exists(index), "{}: there is neither {}.safetensors nor {}.safetensors.index.json", directory,
             stem, stem);
@@ -195,6 +195,7 @@ void SafetensorsDirectory::OpenShards(const std::string& index_path) {
   const json index = ParseJson(ReadTextFile(index_path), index_path);
   Require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
           "{}: there is no object \"weight_map\"", index_path);
+  Require(!index["weight_map"].empty(), "{}: there are no tensors in its \"weight_map\"", index_path);
   std::map<std::string, std::vector<std::string>> names_of_file;
   for (const auto& [name, value] : index["weight_map"].items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : "";

@@ -252,6 +252,10 @@ TEST_F(ConvertTest, WhatCannotBeReadLeavesNothing) {
   ExpectError({"empty", "config.json nor checkpoints"}, convert(directory_ / "empty"));
   WriteText(directory_ / "empty/config.json", "{}");
   ExpectError({"empty", "model.safetensors"}, convert(directory_ / "empty"));
+  WriteText(directory_ / "empty/model.safetensors.index.json", R"({"weight_map": {}})");
+  ExpectError({"empty/model.safetensors.index.json", "no tensors"}, convert(directory_ / "empty"));
+  WriteText(directory_ / "empty/model.safetensors", std::string("\2\0\0\0\0\0\0\0{}", 10));
+  ExpectError({"empty/model.safetensors", "no tensors"}, convert(directory_ / "empty"));
   EXPECT_EQ(FilesIn(directory_.path()), (std::set<std::string>{"empty", "model", "output"}));
 }
 

@@ -440,6 +440,8 @@ TEST_F(SafetensorsTest, DirectoriesThatAreNotWhole) {
   ExpectError({"index.json", "weight_map"}, open);
   with("{", "");
   ExpectError({"index.json", "JSON"}, open);
+  WriteText(index_path, R"({"metadata": {}, "weight_map": {}})");
+  ExpectError({index_path, "no tensors"}, open);
   WriteText(index_path, index);
   WriteText(second, second_text.substr(0, second_text.size() - 1));
   ExpectError({second, "truncated"}, open);
@@ -454,6 +456,10 @@ TEST_F(SafetensorsTest, DirectoriesThatAreNotWhole) {
                            "12"));
   WriteText(index_path, index);
   ExpectError({directory_.path(), "'t0'", "two shards"}, open);
+  for (const char* header : {"{}", R"({"__metadata__":{"format":"pt"}})"}) {
+    WriteText(directory_ / "model.safetensors", FileOf(header, ""));
+    ExpectError({directory_ / "model.safetensors", "no tensors"}, open);
+  }
 }
 
 TEST(SafetensorsData, ARealTrainedModel) {
