@@ -118,7 +118,8 @@ class Backend {
 
   // out (t, C) = table[tokens]; tokens (t) int32 in [0, V), table (V, C).
   virtual void Embedding(Tensor tokens, Tensor table, Tensor out) = 0;
-  virtual void EmbeddingBackward(Tensor tokens, Tensor dout, Tensor dtable) = 0;  // dtable (V, C) f32 +=
+  // dtable (V, C) f32 +=; rows with token `padding_idx` add nothing (as in PyTorch), −1: all add.
+  virtual void EmbeddingBackward(Tensor tokens, Tensor dout, int64_t padding_idx, Tensor dtable) = 0;
 
   // y (…, F) += bias (F), in place, of one dtype.
   virtual void AddBias(Tensor bias, Tensor y) = 0;

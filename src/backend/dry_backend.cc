@@ -102,7 +102,7 @@ void DryBackend::Embedding(Tensor tokens, Tensor table, Tensor out) {
   Touch("embedding", {tokens, out, out});
 }
 
-void DryBackend::EmbeddingBackward(Tensor tokens, Tensor dout, Tensor dtable) {
+void DryBackend::EmbeddingBackward(Tensor tokens, Tensor dout, int64_t, Tensor dtable) {
   shapes::CheckEmbeddingBackward(tokens, dout, dtable);
   const Tensor rows(dtable.raw(), DType::kFloat32, dout.shape());  // of the table: read and written
   Touch("embedding backward", {tokens, dout, rows, rows});

@@ -33,7 +33,7 @@ class DryBackend : public Backend {
   void Pack(Tensor matrix, Tensor packed) override;
 
   void Embedding(Tensor tokens, Tensor table, Tensor out) override;
-  void EmbeddingBackward(Tensor tokens, Tensor dout, Tensor dtable) override;
+  void EmbeddingBackward(Tensor tokens, Tensor dout, int64_t padding_idx, Tensor dtable) override;
   void AddBias(Tensor bias, Tensor y) override;
   void AddBiasBackward(Tensor dy, Tensor dbias) override;
   void RmsNorm(Tensor x, const Norm& norm, Tensor y) override;

@@ -108,6 +108,19 @@ void RefuseUnsupported(const ConfigReader& reader, const ModelFamily& family) {
   }
 }
 
+// The row of the embedding that torch calls padding_idx; from the end if it is negative.
+int64_t ReadPadToken(const ConfigReader& reader, const ModelFamily& family, int64_t vocab_size) {
+  if (reader.IsNull("pad_token_id")) return -1;
+  const ConfigJson* value = reader.Find("pad_token_id");
+  if (value == nullptr) return family.pad_token_id < vocab_size ? family.pad_token_id : -1;
+  const bool is_row = value->is_number_integer() && value->get<double>() < static_cast<double>(vocab_size) &&
+                      value->get<double>() >= -static_cast<double>(vocab_size);
+  reader.RequireValue(is_row, "pad_token_id", *value,
+                      fmt::format("null or an id below vocab_size {}", vocab_size));
+  const auto id = value->get<int64_t>();
+  return id < 0 ? id + vocab_size : id;
+}
+
 void ReadSizes(const ConfigReader& reader, const ModelFamily& family, ModelConfig& config) {
   config.vocab_size = reader.Int("vocab_size", kMaxVocabulary);
   config.hidden_size = reader.Int("hidden_size", kMaxWidth);
@@ -344,6 +357,7 @@ ConfigJson NewText(const ModelConfig& config) {
   json["num_attention_heads"] = config.num_attention_heads;
   json["num_hidden_layers"] = config.num_hidden_layers;
   json["num_key_value_heads"] = config.num_key_value_heads;
+  json["pad_token_id"] = config.pad_token_id < 0 ? ConfigJson() : ConfigJson(config.pad_token_id);
   json["rms_norm_eps"] = Shortest(config.rms_norm_eps);
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["vocab_size"] = config.vocab_size;
@@ -413,6 +427,8 @@ ModelConfig ParseModelConfig(std::string_view json, const std::string& where) {
   config.initializer_range =
       reader.MaybeNumber("initializer_range", 0, "a number of at least 0").value_or(0.02);
   config.tie_word_embeddings = reader.Bool("tie_word_embeddings", family.tie_word_embeddings);
+
+  config.pad_token_id = ReadPadToken(reader, family, config.vocab_size);
 
   ReadBiases(reader, family, config);
   config.query_key_norm = family.query_key_norm;

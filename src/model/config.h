@@ -53,6 +53,7 @@ struct ModelConfig {
   bool sandwich_norms = false;  // Gemma 2 and 3: what attention and MLP give is normed before it is added
 
   // Ends.
+  int64_t pad_token_id = -1;   // its embedding gets no gradient as an input, as in transformers; −1: none
   double embedding_scale = 1;  // embeddings are multiplied by it; Gemma: sqrt(C)
   double final_soft_cap = 0;   // of logits, as attention_soft_cap
 

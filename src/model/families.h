@@ -27,6 +27,7 @@ struct ModelFamily {
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;
+  int64_t pad_token_id = -1;  // −1: none
   double rope_theta = 10000;
   double rope_local_base_freq = 0;  // of windowed layers; 0: all layers share one rotary embedding
   int64_t sliding_window = 0;       // 0: none

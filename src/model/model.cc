@@ -82,7 +82,7 @@ double Model::LossAndGradients(const Sequence& sequence, double loss_scale) {
     weights_.GradReady(unit);
   }
   ScaleEmbedding(hidden);
-  backend_.EmbeddingBackward(sequence.tokens, hidden, weights_.Grad(0)[0]);
+  backend_.EmbeddingBackward(sequence.tokens, hidden, config_.pad_token_id, weights_.Grad(0)[0]);
   weights_.GradReady(0);
   return loss;
 }

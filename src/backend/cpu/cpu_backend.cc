@@ -64,9 +64,9 @@ class CpuBackend final : public Backend {
     shapes::CheckEmbedding(tokens, table, out);
     cpu::Embedding(threads_, tokens, table, out);
   }
-  void EmbeddingBackward(Tensor tokens, Tensor dout, Tensor dtable) override {
+  void EmbeddingBackward(Tensor tokens, Tensor dout, int64_t padding_idx, Tensor dtable) override {
     shapes::CheckEmbeddingBackward(tokens, dout, dtable);
-    cpu::EmbeddingBackward(threads_, tokens, dout, dtable);
+    cpu::EmbeddingBackward(threads_, tokens, dout, padding_idx, dtable);
   }
 
   void AddBias(Tensor bias, Tensor y) override {

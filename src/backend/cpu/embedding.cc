@@ -31,7 +31,7 @@ void Embedding(Threads threads, Tensor tokens, Tensor table, Tensor out) {
 
 // Each thread owns some columns of the table and walks over all tokens in order: no two threads write one
 // element, and every element's sum has one order.
-void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, Tensor dtable) {
+void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, int64_t padding_idx, Tensor dtable) {
   const int32_t* token = CheckedTokens(tokens, dtable.dim(0));
   const int64_t width = dtable.dim(1), num_tokens = tokens.num_elements();
   float* to = dtable.data<float>();
@@ -44,6 +44,7 @@ void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, Tensor dtabl
     if (width == 0) return;
     ParallelBlocks(threads.num, width, columns, [&](int64_t begin, int64_t end) {
       for (int64_t t = 0; t < num_tokens; ++t) {
+        if (token[t] == padding_idx) continue;
         accumulate(from + t * width + begin, to + token[t] * width + begin, end - begin);
       }
     });

@@ -28,7 +28,7 @@ void AddHeads(Threads threads, Tensor src, int64_t src_head, Tensor dst, int64_t
 
 // embedding.cc
 void Embedding(Threads threads, Tensor tokens, Tensor table, Tensor out);
-void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, Tensor dtable);
+void EmbeddingBackward(Threads threads, Tensor tokens, Tensor dout, int64_t padding_idx, Tensor dtable);
 
 // bias.cc
 void AddBias(Threads threads, Tensor bias, Tensor y);

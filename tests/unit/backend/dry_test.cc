@@ -35,7 +35,7 @@ void CallEverything(Backend& backend, DType dtype, int64_t tokens) {
   backend.Add(x, y);
   backend.Scale(2, y);
   backend.Embedding(ids, table, x);
-  backend.EmbeddingBackward(ids, x, make(f32, {kVocabulary, kWidth}));
+  backend.EmbeddingBackward(ids, x, -1, make(f32, {kVocabulary, kWidth}));
   const Tensor gain = make(dtype, {kWidth});
   backend.RmsNorm(x, {gain}, y);
   backend.AddRmsNorm(x, y, {gain}, z);

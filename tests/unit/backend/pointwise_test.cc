@@ -98,8 +98,16 @@ TEST_P(PointwiseTest, Embedding) {
     backend->Embedding(ids, Guarded(dtype(), {kVocabulary, kWidth}, table), out);
     EXPECT_EQ(out.Get(), want);
     Guarded dtable(DType::kFloat32, {kVocabulary, kWidth}, std::vector<double>(kVocabulary * kWidth, 0.5));
-    backend->EmbeddingBackward(ids, Guarded(dtype(), {kTokens, kWidth}, dout), dtable);
+    backend->EmbeddingBackward(ids, Guarded(dtype(), {kTokens, kWidth}, dout), -1, dtable);
     ExpectClose(dtable.Get(), dwant, DType::kFloat32, "dtable");
+    // One id's row stays as it was, all others get the same.
+    const auto padding = static_cast<int64_t>(tokens[0]);
+    Guarded padded(DType::kFloat32, {kVocabulary, kWidth}, std::vector<double>(kVocabulary * kWidth, 0.5));
+    backend->EmbeddingBackward(ids, Guarded(dtype(), {kTokens, kWidth}, dout), padding, padded);
+    std::vector<double> expected = dtable.Get();
+    std::fill_n(expected.begin() + padding * kWidth, kWidth, 0.5);
+    EXPECT_NE(expected, dtable.Get());
+    EXPECT_EQ(padded.Get(), expected);
     results.push_back(dtable.Get());
     EXPECT_EQ(results.front(), results.back()) << "depends on the number of threads";
     Guarded bad(DType::kInt32, {1}, {kVocabulary}), one(dtype(), {1, kWidth});
@@ -471,7 +479,7 @@ TEST_P(PointwiseTest, OffsetsIn64Bits) {
   want.insert(want.end(), row.begin(), row.end());
   EXPECT_EQ(out.Get(), want);
   if (dtype() == DType::kFloat32) {
-    backend->EmbeddingBackward(tokens, out, table);  // adds each row to itself
+    backend->EmbeddingBackward(tokens, out, -1, table);  // adds each row to itself
     EXPECT_EQ(table.Rows(kRows - 1, kRows).data<float>()[kWidth - 1], 2 * static_cast<float>(row.back()));
     EXPECT_EQ(table.data<float>()[0], 0);
   }
@@ -484,7 +492,7 @@ TEST_P(PointwiseTest, SmallContributionsAddUp) {
   Guarded tokens(DType::kInt32, {kTimes}, std::vector<double>(kTimes, 0)),
       dtable(DType::kFloat32, {1, 1}, {0});
   Guarded dout(dtype(), {kTimes, 1}, std::vector<double>(kTimes, 1.0 / kTimes));
-  backend->EmbeddingBackward(tokens, dout, dtable);
+  backend->EmbeddingBackward(tokens, dout, -1, dtable);
   EXPECT_EQ(dtable.Get()[0], 1);
   Guarded part(DType::kFloat32, {1, 1, 1}, {1.0 / kTimes}), sum(DType::kFloat32, {1, 1, 1}, {0});
   for (int64_t i = 0; i < kTimes; ++i) backend->AddHeads(part, 0, sum, 0, 1);

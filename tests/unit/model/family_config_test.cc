@@ -196,6 +196,21 @@ TEST(FamilyConfig, PublishedModels) {
         << model.name;
 }
 
+// The row that torch's nn.Embedding gives no gradient.
+TEST(FamilyConfig, PadToken) {
+  EXPECT_EQ(Parse("llama").pad_token_id, -1);
+  EXPECT_EQ(Parse("gemma2").pad_token_id, 0);
+  EXPECT_EQ(Parse("gemma3_text", R"({"pad_token_id": null})").pad_token_id, -1);
+  EXPECT_EQ(Parse("phi3").pad_token_id, -1);  // 32000 is no id of 50
+  EXPECT_EQ(Parse("phi3", R"({"vocab_size": 32001})").pad_token_id, 32000);
+  EXPECT_EQ(Parse("llama", R"({"pad_token_id": 49})").pad_token_id, 49);
+  EXPECT_EQ(Parse("llama", R"({"pad_token_id": -1})").pad_token_id, 49);
+  EXPECT_EQ(Parse("llama", R"({"pad_token_id": -50})").pad_token_id, 0);
+  for (const char* bad : {"50", "-51", "1.5", "\"2\"", "18446744073709551615"})
+    ExpectRefused("llama", fmt::format(R"({{"pad_token_id": {}}})", bad),
+                  {"pad_token_id is", "null or an id below vocab_size 50"});
+}
+
 TEST(FamilyConfig, WindowsOfLayers) {
   const auto windows = [](const char* type, const std::string& changes) {
     return Windows(Parse(type, changes));
