@@ -26,7 +26,9 @@ void RequireDone(const std::error_code& error, const char* action, const fs::pat
 // itself.
 fs::path Resolved(const std::string& path) {
   std::error_code error;
-  const fs::path resolved = fs::weakly_canonical(path, error);
+  const fs::path whole = fs::absolute(path, error);  // a bare new name would stay without a folder
+  RequireDone(error, "resolve", path);
+  const fs::path resolved = fs::weakly_canonical(whole, error);
   RequireDone(error, "resolve", path);
   return resolved.has_filename() ? resolved : resolved.parent_path();
 }

@@ -43,6 +43,18 @@ TEST_F(DirectoryWriterTest, AppearsAtOnceOrNotAtAll) {
   EXPECT_EQ(NumEntries(directory_ / "a"), 1u);
 }
 
+TEST_F(DirectoryWriterTest, APathMayBeRelative) {
+  const fs::path before = fs::current_path();
+  fs::current_path(fs::path(directory_ / "x").parent_path());
+  for (const std::string path : {"bare", "./dotted", "new/inner"}) {
+    DirectoryWriter writer(path);
+    WriteNewFile(writer.temporary() + "/x", "1");
+    writer.Finish();
+    EXPECT_EQ(ReadTextFile(directory_ / (path + "/x")), "1");
+  }
+  fs::current_path(before);
+}
+
 TEST_F(DirectoryWriterTest, ALinkToAnEmptyDirectoryStays) {
   fs::create_directory(directory_ / "disk");
   fs::create_directory_symlink("disk", directory_ / "link");
