@@ -32,7 +32,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     };
     around(add_bos, processor_.bos_id() >= 0, "bos", processor_.bos_id(), &prefix_);
     around(add_eos, false, "eos", processor_.eos_id(), &suffix_);
-    seams_ = SeamCharacters(ReadSentencePieceModel(file.text(), path));
+    seams_ = FindSeams(ReadSentencePieceModel(file.text(), path));
     // The library leaves the space out that it put in front of a text; whether it did is in the model.
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       const std::string& piece = processor_.IdToPiece(id);
@@ -80,7 +80,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       Require(status.ok(), "SentencePiece: {}", status.ToString());
       out->insert(out->end(), part.begin(), part.end());
     };
-    if (seams_.empty()) {
+    if (seams_.characters.empty()) {
       encode(text, &ids);
       return ids;
     }
@@ -89,7 +89,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = NextSeam(text, begin);
       cache->Append(text.substr(begin, end - begin), &ids, encode);
-      begin = end + 1;  // the library puts a space before a text
+      begin = seams_.are_kept ? end : end + 1;
     }
     caches_.Give(std::move(cache));
     return ids;
@@ -98,10 +98,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   // The next character to cut at, or the end of the text.
   size_t NextSeam(std::string_view text, size_t begin) const {
     const auto is_printable = [](char c) { return c > ' ' && c <= '~'; };
-    for (size_t at = text.find_first_of(seams_, begin); at != text.npos;
-         at = text.find_first_of(seams_, at + 1))
+    for (size_t at = text.find_first_of(seams_.characters, begin); at != text.npos;
+         at = text.find_first_of(seams_.characters, at + 1))
       if (at > begin && at + 1 < text.size() && is_printable(text[at - 1]) &&
-          (seams_.find(text[at + 1]) != seams_.npos || is_printable(text[at + 1])))
+          (seams_.characters.find(text[at + 1]) != seams_.characters.npos || is_printable(text[at + 1])))
         return at;
     return text.size();
   }
@@ -109,7 +109,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
   mutable Pool<PieceCache> caches_;
   std::vector<int32_t> prefix_, suffix_;
-  std::string_view seams_;  // characters
+  Seams seams_;
   bool strips_first_space_ = false;
 };
 

@@ -89,6 +89,7 @@ SentencePieceModel ReadSentencePieceModel(std::string_view bytes, const std::str
       while (inner.Next()) {
         if (inner.number == 1) model.normalizer = inner.text;
         if (inner.number == 3) model.add_dummy_prefix = inner.value != 0;
+        if (inner.number == 4) model.remove_extra_whitespaces = inner.value != 0;
         if (inner.number == 5) model.escape_whitespaces = inner.value != 0;
       }
     }
@@ -96,15 +97,16 @@ SentencePieceModel ReadSentencePieceModel(std::string_view bytes, const std::str
   return model;
 }
 
-std::string_view SeamCharacters(const SentencePieceModel& model) {
+Seams FindSeams(const SentencePieceModel& model) {
   // Normalizers that join no printable ASCII characters; those of a model's own may do anything.
   constexpr std::array<std::string_view, 5> kNormalizers = {"identity", "nfkc", "nmt_nfkc", "nfkc_cf",
                                                             "nmt_nfkc_cf"};
   const bool has_words =
       model.model_type == SentencePieceModel::kBpe || model.model_type == SentencePieceModel::kUnigram;
-  if (!has_words || model.treat_whitespace_as_suffix || !model.add_dummy_prefix ||
+  const bool are_kept = !model.add_dummy_prefix;
+  if (!has_words || model.treat_whitespace_as_suffix || (are_kept && model.remove_extra_whitespaces) ||
       !model.escape_whitespaces || std::ranges::find(kNormalizers, model.normalizer) == kNormalizers.end())
-    return "";
+    return {};
   bool has_space = false;  // else it is unknown, and unknown characters in a row are one id
   for (const SentencePieceModel::Piece& piece : model.pieces) {
     if (piece.type == SentencePieceModel::kControl || piece.type == SentencePieceModel::kByte ||
@@ -114,16 +116,17 @@ std::string_view SeamCharacters(const SentencePieceModel& model) {
     if (piece.text == kSpace) has_space = piece.type == SentencePieceModel::kNormal;
     if (last == piece.text.npos) {
       if (piece.type == SentencePieceModel::kUserDefined && piece.text.find(' ') != piece.text.npos)
-        return "";
+        return {};
       continue;
     }
     // Only in front; and user-defined symbols are cut out of the text before anything is put in front of it.
-    if (piece.type == SentencePieceModel::kUserDefined) return "";
+    if (piece.type == SentencePieceModel::kUserDefined && !are_kept) return {};
     for (size_t at = 0; at < last; at += kSpace.size())
-      if (piece.text.substr(at, kSpace.size()) != kSpace) return "";
+      if (piece.text.substr(at, kSpace.size()) != kSpace) return {};
   }
-  if (!has_space) return "";
-  return model.normalizer.starts_with("nmt_") ? " \n" : " ";  // which makes spaces of line breaks
+  if (!has_space) return {};
+  // nmt: which makes spaces of line breaks.
+  return {.characters = model.normalizer.starts_with("nmt_") ? " \n" : " ", .are_kept = are_kept};
 }
 
 }  // namespace longspan

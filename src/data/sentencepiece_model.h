@@ -20,16 +20,21 @@ struct SentencePieceModel {
   uint64_t model_type = kUnigram;
   bool treat_whitespace_as_suffix = false;
   std::string_view normalizer;  // its name, as "nmt_nfkc"
-  bool add_dummy_prefix = true, escape_whitespaces = true;
+  bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
 // Throws Error, beginning with `where`, for bytes that are no protobuf message.
 SentencePieceModel ReadSentencePieceModel(std::string_view bytes, const std::string& where);
 
-// Where a text may be cut so that its ids are those of the parts one behind the other: at any of these
-// characters, which then is left out, if a printable ASCII character is before it, and behind it one or a
-// space. Empty: nowhere. It takes a model in whose vocabulary nothing reaches over a space, and that puts one
-// in front of each text.
-std::string_view SeamCharacters(const SentencePieceModel& model);
+// Where a text may be cut so that its ids are those of the parts one behind the other: before any of these
+// characters, if a printable ASCII character is before it, and behind it one or a space. It takes a model in
+// whose vocabulary nothing reaches over a space, and that treats the space which a part begins with as one
+// inside a text: because it puts one in front of each text, and the part goes without its own; or because it
+// leaves all as they are.
+struct Seams {
+  std::string_view characters;  // empty: nowhere
+  bool are_kept = false;        // a part begins with its character, or it is left out
+};
+Seams FindSeams(const SentencePieceModel& model);
 
 }  // namespace longspan

@@ -236,6 +236,10 @@ def all_cases(data, directory):
                              hard_vocab_limit=False, character_coverage=0.99, split_digits=True)
     yield sentencepiece_case("sp-no-prefix", text, directory, model_type="bpe", vocab_size=1500, byte_fallback=True,
                              add_dummy_prefix=False)
+    yield sentencepiece_case("sp-gemma-like", text, directory, model_type="bpe", vocab_size=1500, byte_fallback=True,
+                             normalization_rule_name="identity", split_digits=True, add_dummy_prefix=False,
+                             remove_extra_whitespaces=False, allow_whitespace_only_pieces=True,
+                             user_defined_symbols=["\u2581" * n for n in range(2, 17)] + ["\n", "\n\n"])
 
 
 def run_probe(probe, case, mode, texts=None):

@@ -60,6 +60,7 @@ TEST_F(SentencePieceTest, IdsAreTheLibrarysWhetherWordByWordOrNot) {
   const struct {
     const char* options;
     const char* seams;
+    bool are_kept = false;
   } cases[] = {
       {"--model_type=bpe --vocab_size=320 --byte_fallback=true", " \n"},
       {"--model_type=bpe --vocab_size=100 --character_coverage=0.98", " \n"},
@@ -70,7 +71,20 @@ TEST_F(SentencePieceTest, IdsAreTheLibrarysWhetherWordByWordOrNot) {
        " "},
       {"--model_type=bpe --vocab_size=100 --user_defined_symbols=\u2581user", ""},
       {"--model_type=bpe --vocab_size=150 --split_by_whitespace=false", ""},
-      {"--model_type=bpe --vocab_size=100 --add_dummy_prefix=false", ""},
+      {"--model_type=bpe --vocab_size=100 --add_dummy_prefix=false", ""},  // a part's first space would go
+      {"--model_type=bpe --vocab_size=320 --byte_fallback=true --add_dummy_prefix=false "
+       "--remove_extra_whitespaces=false",
+       " \n", true},
+      // As Gemma's.
+      {"--model_type=bpe --vocab_size=320 --byte_fallback=true --add_dummy_prefix=false "
+       "--remove_extra_whitespaces=false --normalization_rule_name=identity --split_digits=true "
+       "--allow_whitespace_only_pieces=true --user_defined_symbols=\u2581\u2581,\u2581\u2581\u2581,\n,user",
+       " ", true},
+      {"--model_type=bpe --vocab_size=320 --byte_fallback=true --add_dummy_prefix=false "
+       "--remove_extra_whitespaces=false --user_defined_symbols=r\u2581u",
+       ""},
+      {"--model_type=unigram --vocab_size=60 --add_dummy_prefix=false --remove_extra_whitespaces=false",
+       " \n", true},
       {"--model_type=bpe --vocab_size=100 --treat_whitespace_as_suffix=true", ""},
       {"--model_type=unigram --vocab_size=60", " \n"},
       {"--model_type=unigram --vocab_size=60 --split_by_whitespace=false", ""},
@@ -79,7 +93,9 @@ TEST_F(SentencePieceTest, IdsAreTheLibrarysWhetherWordByWordOrNot) {
   for (const auto& c : cases) {
     const std::string path = Train(c.options);
     const std::string model = ReadTextFile(path);
-    EXPECT_EQ(SeamCharacters(ReadSentencePieceModel(model, path)), c.seams) << c.options;
+    const Seams seams = FindSeams(ReadSentencePieceModel(model, path));
+    EXPECT_EQ(seams.characters, c.seams) << c.options;
+    EXPECT_EQ(seams.are_kept, c.are_kept) << c.options;
     sentencepiece::SentencePieceProcessor library;
     ASSERT_TRUE(library.Load(path).ok());
     const auto tokenizer = OpenSentencePiece(path);
