@@ -83,16 +83,14 @@ void ForwardBegin(const ForwardHead& head, const QueryBlock& queries, float* scr
   }
 }
 
+constexpr unsigned kTileWeights = kStripRows * kTileVectors;  // vectors
+
 // What is known of a strip whose products are in the strip buffer. Its weights are computed tile by tile
 // between the products of the next strip: these keep the multipliers busy, those the adders.
 struct Strip {
   struct Tile {
     const uint32_t* values;
     int begin, end;  // pairs of keys that some row sees lie in [begin, end)
-
-    // Vectors of scores with such keys: those of [first_vector, end_vector).
-    unsigned first_vector() const { return static_cast<unsigned>(begin / (kLanes / 2)); }
-    unsigned end_vector() const { return static_cast<unsigned>((end + kLanes / 2 - 1) / (kLanes / 2)); }
   };
   int64_t first_row = 0;
   int num_tiles = 0;     // that some row sees
@@ -122,23 +120,20 @@ LONGSPAN_INLINE void BeginWeights(const ForwardScratch& s, const Vec (&lane_max)
   strip.factor = scale * kLog2E;
 }
 
-// The weights of a strip's next tile (or of none), e^(scale · (score − max)) as bf16, vector by vector: those
-// that meet values.
+// The weights of a strip's next tile (or of none), e^(scale · (score − max)) as bf16, vector by vector.
 class TileWeights {
  public:
   TileWeights(const ForwardScratch& s, Strip& strip, bool is_empty)
       : scores_(s.scores + strip.num_weighted * kPanelKeys),
         weights_(s.weights + strip.num_weighted * kPanelPairs),
-        strip_(strip) {
-    if (is_empty) return;
-    const Strip::Tile& tile = strip.tiles[strip.num_weighted++];
-    next_ = tile.first_vector() * kStripRows;
-    end_ = tile.end_vector() * kStripRows;
+        strip_(strip),
+        next_(is_empty ? kTileWeights : 0) {
+    if (!is_empty) ++strip.num_weighted;
   }
-  LONGSPAN_INLINE bool done() const { return next_ == end_; }
+  LONGSPAN_INLINE bool done() const { return next_ == kTileWeights; }
   LONGSPAN_INLINE void Next() {
     if (done()) return;
-    const unsigned r = next_ % kStripRows, at = r * kScoreRow + next_ / kStripRows * kLanes;
+    const unsigned r = next_ / kTileVectors, at = r * kScoreRow + next_ % kTileVectors * kLanes;
     const Vec x = Mul(Sub(Load(scores_ + at), Set(strip_.max[r])), Set(strip_.factor));
     const Vec p = Exp2ForBf16(x, strip_.exp2);
     strip_.sum[r] = Add(strip_.sum[r], p);
@@ -151,7 +146,7 @@ class TileWeights {
   const float* scores_;
   uint32_t* weights_;
   Strip& strip_;
-  unsigned next_ = 0, end_ = 0;  // of the vectors, those of one column after the other
+  unsigned next_;
 };
 
 // All that are left.
@@ -190,7 +185,8 @@ LONGSPAN_INLINE void ScoreTile(const ForwardHead& head, const uint32_t* q, const
           for (int j = 1; j < kVectors; ++j) row_max = Max(row_max, c[r][j]);
           max[r] = Max(max[r], row_max);
 #pragma GCC unroll 8
-          for (int j = 0; j < kVectors; ++j) Store(scores + r * kScoreRow + j * kLanes, c[r][j]);
+          for (int j = 0; j < kTileVectors; ++j)
+            Store(scores + r * kScoreRow + j * kLanes, j < kVectors ? c[r][j] : Set(kNegativeInfinity));
         }
       });
 }
