@@ -172,7 +172,8 @@ std::vector<Segment> SegmentsOf(std::span<const Range> documents, std::span<cons
       segments.push_back({*branch++, stem});
     }
   }
-  Require(branch == branches.end(), "branch [{}, {}) lies in no document", branch->begin, branch->end);
+  if (branch != branches.end())
+    throw Error(fmt::format("branch [{}, {}) lies in no document", branch->begin, branch->end));
   return segments;
 }
 

@@ -323,18 +323,18 @@ int64_t PeakMemory(Act act) {
 // Neither reading nor converting keeps the file in memory beside what is made of it.
 TEST_F(ConvertTest, MemoryStaysSmall) {
   ModelConfig config = TinyConfig();
-  config.vocab_size = 80000;  // 2 · 7.7 MB
+  config.vocab_size = 160000;  // 2 · 15 MB; of the limit, sanitizers take some
   const std::string model = directory_ / "large";
   testing::WriteModel(model, config, 1);
   const int64_t file_kb = static_cast<int64_t>(fs::file_size(model + "/model.safetensors")) / 1024;
-  ASSERT_GT(file_kb, 15000);
-  EXPECT_LT(PeakMemory([&] { To(output_, {.model_path = model, .dtype = "bfloat16"}); }), 12000);
+  ASSERT_GT(file_kb, 30000);
+  EXPECT_LT(PeakMemory([&] { To(output_, {.model_path = model, .dtype = "bfloat16"}); }), 16000);
   const auto load = [&] {
     const std::unique_ptr<ShardedWeights> weights = std::make_unique<ShardedWeights>(
         MakeParamTable(config), DType::kFloat32, ShardedWeights::Moments::kNone);
     LoadModelWeights(model, *weights);
   };
-  EXPECT_LT(PeakMemory(load), file_kb + 12000);  // gradients aren't touched
+  EXPECT_LT(PeakMemory(load), file_kb + 16000);  // gradients aren't touched
 }
 
 }  // namespace
