@@ -72,12 +72,6 @@ KeyList PlanKeys(PlanConfig& config) {
   return keys;
 }
 
-Job PlannedJob(const PlanConfig& config) {
-  Job job = OpenModel(config.run);
-  job.document_length = config.document_length;
-  return PrepareJobWithoutText(std::move(job));
-}
-
 void PlanCommand(std::span<const std::string> arguments) {
   PlanConfig config;
   const KeyList keys = PlanKeys(config);
@@ -94,9 +88,10 @@ void PlanCommand(std::span<const std::string> arguments) {
           "--search and --frontier are two questions; give one");
   Require(ExitCode::kUsage, config.trace.empty() || !(config.search || config.frontier),
           "--trace is of one plan; leave out --search and --frontier");
+  Job opened = OpenModel(config.run);  // once with its tokenizer, whose faults the run would meet
   if (config.search) return Answer(SearchAnswer(config, hardware));
   if (config.frontier) return Answer(FrontierAnswer(config, hardware));
-  const Job job = PlannedJob(config);
+  const Job job = PlannedJob(std::move(opened), config.document_length);
   const Plan plan = MakePlan(job, hardware, !config.trace.empty());
   if (!config.trace.empty()) WriteFileAtomically(config.trace, ChromeTrace(plan.timeline.spans));
   Answer(config.format == "json"   ? PlanJson(job, hardware, plan)

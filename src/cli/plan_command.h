@@ -6,7 +6,6 @@
 #include <string>
 
 #include "cli/keys.h"
-#include "train/job.h"
 #include "train/train_config.h"
 
 namespace longspan {
@@ -19,9 +18,6 @@ struct PlanConfig {
   std::string format = "table", trace;
 };
 KeyList PlanKeys(PlanConfig& config);  // in the order in which they are shown
-
-// The job that is planned: no text is opened.
-Job PlannedJob(const PlanConfig& config);
 
 void PlanCommand(std::span<const std::string> arguments);
 

@@ -147,24 +147,26 @@ void ScratchFile::Read(int64_t offset, void* data, int64_t bytes) {
 }
 
 // A transfer that ends within a block goes on from its beginning, as direct I/O must.
-void ScratchFile::WriteBlocks(int64_t offset, const std::byte* data, int64_t bytes) {
+template <class Call>
+void ScratchFile::ForPieces(const char* action, const char* too_few, int64_t offset, int64_t bytes,
+                            const Call& call) {
   for (int64_t done = 0; done < bytes;) {
     const int64_t piece = std::min(kPieceBytes, bytes - done);
-    const ssize_t n = calls_.Write(fd_, data + done, static_cast<size_t>(piece), offset + done);
-    if (n < 0) Fail("write", piece, offset + done, std::strerror(errno));
-    if (n < kAlignment) Fail("write", piece, offset + done, fmt::format("only {} were taken", n));
+    const ssize_t n = call(done, static_cast<size_t>(piece));
+    if (n < 0) Fail(action, piece, offset + done, std::strerror(errno));
+    if (n < kAlignment) Fail(action, piece, offset + done, fmt::format(fmt::runtime(too_few), n));
     done += RoundDown(n);
   }
 }
 
+void ScratchFile::WriteBlocks(int64_t offset, const std::byte* data, int64_t bytes) {
+  ForPieces("write", "only {} were taken", offset, bytes,
+            [&](int64_t done, size_t piece) { return calls_.Write(fd_, data + done, piece, offset + done); });
+}
+
 void ScratchFile::ReadBlocks(int64_t offset, std::byte* data, int64_t bytes) {
-  for (int64_t done = 0; done < bytes;) {
-    const int64_t piece = std::min(kPieceBytes, bytes - done);
-    const ssize_t n = calls_.Read(fd_, data + done, static_cast<size_t>(piece), offset + done);
-    if (n < 0) Fail("read", piece, offset + done, std::strerror(errno));
-    if (n < kAlignment) Fail("read", piece, offset + done, fmt::format("only {} are there", n));
-    done += RoundDown(n);
-  }
+  ForPieces("read", "only {} are there", offset, bytes,
+            [&](int64_t done, size_t piece) { return calls_.Read(fd_, data + done, piece, offset + done); });
 }
 
 void ScratchFile::Fail(const char* action, int64_t bytes, int64_t offset, const std::string& cause) const {

@@ -52,7 +52,10 @@ class ScratchFile {
   void Open();
   void Reserve();
   void SetDirect();
-  // f(offset, address, bytes) for the pieces of a transfer; the last, short block through block_.
+  // Whole blocks, piece by piece: call(done, bytes) transfers what comes after `done` and says how much it
+  // was.
+  template <class Call>
+  void ForPieces(const char* action, const char* too_few, int64_t offset, int64_t bytes, const Call& call);
   void WriteBlocks(int64_t offset, const std::byte* data, int64_t bytes);
   void ReadBlocks(int64_t offset, std::byte* data, int64_t bytes);
   [[noreturn]] void Fail(const char* action, int64_t bytes, int64_t offset, const std::string& cause) const;

@@ -23,9 +23,7 @@ constexpr int64_t kShortest = 4096, kLongest = int64_t{1} << 32;
 Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_length,
               const std::string& strategy, bool offload, const Hardware& hardware) {
   config.remat_policy = "custom";
-  for (std::string* other : {&config.query_proj, &config.key_proj, &config.value_proj, &config.context,
-                             &config.out_proj, &config.mlpwi_0, &config.mlpwi_1, &config.mlpwo})
-    *other = "remat";
+  for (const PlacementKey& key : kPlacementKeys) config.*key.field = "remat";
   config.decoder_layer_input = offload ? "offload" : "device";
   config.ranks = ranks;
   config.max_target_length = length;
@@ -34,9 +32,7 @@ Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_le
   config.shard_parameters = ranks > 1;
   config.context_parallelism = config.ulysses_parallelism = 0;
   config.context_parallel_strategy = {{"", strategy}};
-  Job job = OpenModel(config);
-  job.document_length = document_length;
-  return PlanMemory(PrepareJobWithoutText(std::move(job)), hardware);
+  return PlanMemory(PlannedJob(OpenModelAlone(config), document_length), hardware);
 }
 
 Frontier::Reach ReachOf(const TrainConfig& config, int ranks, int64_t document_length,

@@ -127,6 +127,11 @@ double Plan::balance() const {
              : *std::ranges::max_element(pairs_by_rank) * static_cast<double>(pairs_by_rank.size()) / sum;
 }
 
+Job PlannedJob(Job opened, int64_t document_length) {
+  opened.document_length = document_length;
+  return PrepareJobWithoutText(std::move(opened));
+}
+
 Plan PlanMemory(const Job& job, const Hardware& hardware) { return StartPlan(job, hardware, nullptr); }
 
 Plan MakePlan(const Job& job, const Hardware& hardware, bool with_spans) {

@@ -42,6 +42,8 @@ struct Plan {
   double balance() const;  // the largest over the mean; 1 is even
 };
 
+// The job that is planned: no text is opened. `document_length`: Job::document_length.
+Job PlannedJob(Job opened, int64_t document_length);
 // Memory and whether it fits alone: a plan whose time is 0. In a fraction of the time.
 Plan PlanMemory(const Job& job, const Hardware& hardware);
 // Of a job without text or with one (Job::EqualDocuments); `with_spans`: the timeline keeps each operation.

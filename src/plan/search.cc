@@ -62,19 +62,15 @@ Candidate PlanOf(const TrainConfig& asked, const Split& split, const Policy& pol
   TrainConfig config = asked;
   config.shard_parameters = shard;
   config.remat_policy = policy.remat_policy;
+  for (const PlacementKey& key : kPlacementKeys) (config.*key.field).clear();
   config.context = policy.context;
   config.decoder_layer_input = policy.decoder_layer_input;
-  for (std::string* other : {&config.query_proj, &config.key_proj, &config.value_proj, &config.out_proj,
-                             &config.mlpwi_0, &config.mlpwi_1, &config.mlpwo})
-    other->clear();
   config.data_parallelism = shard ? 1 : split.groups;
   config.fsdp_parallelism = shard ? split.groups : 1;
   config.context_parallelism = split.ring;
   config.ulysses_parallelism = split.ulysses;
   config.context_parallel_strategy = {{"", split.strategy == "none" ? "ring" : split.strategy}};
-  Job job = OpenModel(config);
-  job.document_length = document_length;
-  job = PrepareJobWithoutText(std::move(job));
+  const Job job = PlannedJob(OpenModelAlone(config), document_length);
   return {.config = job.config,
           .mesh = job.mesh,
           .strategy = split.strategy,
@@ -158,7 +154,7 @@ std::string KeysOf(const Candidate& c) {
 
 SearchResult SearchPlans(const TrainConfig& config, int64_t document_length, const Hardware& hardware) {
   SearchResult result;
-  const int64_t num_heads = OpenModel(config).model.num_attention_heads;
+  const int64_t num_heads = OpenModelAlone(config).model.num_attention_heads;
   const std::vector<Split> splits = SplitsOf(config, num_heads);
   Require(ExitCode::kUsage, !splits.empty(),
           "no number of groups that divides ranks {} divides global_batch_size {} as well", config.ranks,

@@ -256,22 +256,6 @@ void ResolveAttention(Job& job) {
   ParseLayoutKind(c.context_parallel_layout);
 }
 
-struct PlacementKey {
-  Activation id;
-  std::string TrainConfig::*field;
-};
-constexpr PlacementKey kPlacementKeys[] = {
-    {Activation::kDecoderLayerInput, &TrainConfig::decoder_layer_input},
-    {Activation::kQueryProj, &TrainConfig::query_proj},
-    {Activation::kKeyProj, &TrainConfig::key_proj},
-    {Activation::kValueProj, &TrainConfig::value_proj},
-    {Activation::kContext, &TrainConfig::context},
-    {Activation::kOutProj, &TrainConfig::out_proj},
-    {Activation::kMlpwi0, &TrainConfig::mlpwi_0},
-    {Activation::kMlpwi1, &TrainConfig::mlpwi_1},
-    {Activation::kMlpwo, &TrainConfig::mlpwo},
-};
-
 // remat_policy, and the keys of custom, as a placement of each activation.
 ActivationPolicy ResolvePolicy(TrainConfig& c) {
   if (c.remat_policy == "custom") {
@@ -423,10 +407,15 @@ SequenceReader Job::MakeEvalReader() const {
                         ParsePacking(config.packing));
 }
 
-Job OpenModel(const TrainConfig& config) {
+Job OpenModelAlone(const TrainConfig& config) {
   Job job;
   job.config = config;
   LoadModel(job);
+  return job;
+}
+
+Job OpenModel(const TrainConfig& config) {
+  Job job = OpenModelAlone(config);
   LoadTokenizer(job);
   return job;
 }

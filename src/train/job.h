@@ -58,6 +58,8 @@ Job PrepareJob(const TrainConfig& config);
 // The first half of it, model and tokenizer; and the other, which opens the text and resolves what is left
 // open.
 Job OpenModel(const TrainConfig& config);
+// Without its tokenizer, which may take longer to read than a job takes to plan.
+Job OpenModelAlone(const TrainConfig& config);
 // The same of a model to run forward only, which must have weights: a built-in one is refused.
 Job OpenTrainedModel(const TrainConfig& config);
 Job PrepareJob(Job opened);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "data/data_options.h"
+#include "model/activations.h"
 
 namespace longspan {
 
@@ -68,6 +69,23 @@ struct TrainConfig {
   std::string dtype = "bfloat16";  // float32 | bfloat16
   int64_t mlp_chunk_length = 1024, loss_chunk_length = 256;
   double peak_tflops = 0;  // of the machine, all ranks together; 0: measured at start
+};
+
+// The keys of remat_policy=custom, and what each places.
+struct PlacementKey {
+  Activation id;
+  std::string TrainConfig::*field;
+};
+inline constexpr PlacementKey kPlacementKeys[] = {
+    {Activation::kDecoderLayerInput, &TrainConfig::decoder_layer_input},
+    {Activation::kQueryProj, &TrainConfig::query_proj},
+    {Activation::kKeyProj, &TrainConfig::key_proj},
+    {Activation::kValueProj, &TrainConfig::value_proj},
+    {Activation::kContext, &TrainConfig::context},
+    {Activation::kOutProj, &TrainConfig::out_proj},
+    {Activation::kMlpwi0, &TrainConfig::mlpwi_0},
+    {Activation::kMlpwi1, &TrainConfig::mlpwi_1},
+    {Activation::kMlpwo, &TrainConfig::mlpwo},
 };
 
 }  // namespace longspan

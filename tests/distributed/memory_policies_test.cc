@@ -20,17 +20,10 @@ namespace {
 
 using nlohmann::json;
 using testing::ExpectError;
-using Weights = std::map<std::string, std::vector<float>>;
+using testing::Outcome;
 
 constexpr const char* kNames[] = {"query_proj", "key_proj", "value_proj", "context",
                                   "out_proj",   "mlpwi_0",  "mlpwi_1",    "mlpwo"};
-
-// What a run computed, to the last bit.
-struct Outcome {
-  std::vector<double> losses, norms;  // of each step
-  Weights weights;                    // in the end
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
 
 class MemoryPolicies : public ::testing::Test {
  protected:
@@ -48,29 +41,14 @@ class MemoryPolicies : public ::testing::Test {
   }
 
   TrainConfig Config(const std::string& family, const std::string& dtype, int64_t ranks) const {
-    TrainConfig config =
-        testing::PlainConfig(directory_ / family, directory_ / "data.jsonl", directory_ / "runs");
-    config.dtype = dtype;
-    config.ranks = ranks;
-    config.max_target_length = 45;
-    config.mlp_chunk_length = 10;
-    config.loss_chunk_length = 7;
-    config.steps = 5;
-    config.learning_rate = 1e-2;
-    config.context_parallel_layout = "zigzag";
-    return config;
+    return testing::FiveSteps(directory_ / family, directory_ / "data.jsonl", directory_ / "runs", dtype,
+                              ranks);
   }
 
   Outcome Run(TrainConfig config) {
     config.run_name = fmt::format("run{}", num_runs_++);
-    const std::string run = testing::TrainQuietly(config);
-    Outcome outcome;
-    for (const json& row : testing::ReadMetrics(run)) {
-      outcome.losses.push_back(row["loss"]);
-      outcome.norms.push_back(row["grad_norm"]);
-    }
+    const Outcome outcome = testing::OutcomeOf(testing::TrainQuietly(config));
     EXPECT_EQ(std::ssize(outcome.losses), config.steps);
-    outcome.weights = testing::LatestWeights(run);
     return outcome;
   }
 

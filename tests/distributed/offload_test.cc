@@ -23,22 +23,14 @@ namespace longspan {
 namespace {
 
 using nlohmann::json;
+using testing::Outcome;
 
 constexpr int64_t kLayers = 5;  // two tensors of each name are on the device
 
 // What a run computed, to the last bit, and what it reported of its tier.
-struct Outcome {
-  std::vector<double> losses, norms, eval_losses;
-  std::map<std::string, std::vector<float>> weights;
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
 void OffloadEveryName(TrainConfig& config) {
   config.remat_policy = "custom";
-  for (std::string* name :
-       {&config.decoder_layer_input, &config.query_proj, &config.key_proj, &config.value_proj,
-        &config.context, &config.out_proj, &config.mlpwi_0, &config.mlpwi_1, &config.mlpwo})
-    *name = "offload";
+  for (const PlacementKey& key : kPlacementKeys) config.*key.field = "offload";
 }
 
 // Slow and uneven: a copy of a millisecond and a half now and then lets everything else pass it.
@@ -67,16 +59,8 @@ class Offload : public ::testing::Test {
 
   TrainConfig Config(const std::string& family, const std::string& dtype, int64_t ranks) const {
     TrainConfig config =
-        testing::PlainConfig(directory_ / family, directory_ / "data.jsonl", directory_ / "runs");
-    config.dtype = dtype;
-    config.ranks = ranks;
-    config.max_target_length = 45;
+        testing::FiveSteps(directory_ / family, directory_ / "data.jsonl", directory_ / "runs", dtype, ranks);
     config.global_batch_size = 2;
-    config.mlp_chunk_length = 10;
-    config.loss_chunk_length = 7;
-    config.steps = 5;
-    config.learning_rate = 1e-2;
-    config.context_parallel_layout = "zigzag";
     config.eval_data_path = directory_ / "held_out.jsonl";
     config.eval_interval = 2;
     return config;
@@ -91,16 +75,12 @@ class Offload : public ::testing::Test {
   }
 
   Outcome Run(const TrainConfig& config, const OffloadHooks& hooks = {}) {
-    Outcome outcome;
     for (const json& row : Train(config, hooks)) {
-      outcome.losses.push_back(row["loss"]);
-      outcome.norms.push_back(row["grad_norm"]);
-      if (row.contains("eval_loss")) outcome.eval_losses.push_back(row["eval_loss"]);
       EXPECT_EQ(row.contains("offload_bytes_written"), config.remat_policy != "save_qkv_proj_with_context");
       EXPECT_NE(row.value("offload_bytes_written", 1), 0);
     }
+    Outcome outcome = testing::OutcomeOf(last_run_);
     EXPECT_EQ(std::ssize(outcome.losses), config.steps);
-    outcome.weights = testing::LatestWeights(last_run_);
     return outcome;
   }
 

@@ -65,6 +65,21 @@ inline TrainConfig PlainConfig(const std::string& model, const std::string& data
   return config;
 }
 
+// Five steps of what PlainConfig says, on sequences of 45 that end in no chunk, with weights that move.
+inline TrainConfig FiveSteps(const std::string& model, const std::string& data, const std::string& output,
+                             const std::string& dtype, int64_t ranks) {
+  TrainConfig config = PlainConfig(model, data, output);
+  config.dtype = dtype;
+  config.ranks = ranks;
+  config.max_target_length = 45;
+  config.mlp_chunk_length = 10;
+  config.loss_chunk_length = 7;
+  config.steps = 5;
+  config.learning_rate = 1e-2;
+  config.context_parallel_layout = "zigzag";
+  return config;
+}
+
 // Runs it without its report on standard output, and gives back its run directory.
 inline std::string TrainQuietly(const Job& job) {
   ::testing::internal::CaptureStdout();
@@ -97,6 +112,25 @@ inline std::map<std::string, std::vector<float>> ReadWeights(const std::string& 
 
 inline std::map<std::string, std::vector<float>> LatestWeights(const std::string& run_directory) {
   return ReadWeights(LatestCheckpoint(run_directory + "/checkpoints"));
+}
+
+// What a run computed, to the last bit.
+struct Outcome {
+  std::vector<double> losses, norms;                  // of each step
+  std::vector<double> eval_losses;                    // of the steps that have one
+  std::map<std::string, std::vector<float>> weights;  // in the end
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+inline Outcome OutcomeOf(const std::string& run_directory) {
+  Outcome outcome;
+  for (const nlohmann::json& row : ReadMetrics(run_directory)) {
+    outcome.losses.push_back(row["loss"]);
+    outcome.norms.push_back(row["grad_norm"]);
+    if (row.contains("eval_loss")) outcome.eval_losses.push_back(row["eval_loss"]);
+  }
+  outcome.weights = LatestWeights(run_directory);
+  return outcome;
 }
 
 }  // namespace longspan::testing
