@@ -87,7 +87,7 @@ std::string WriteModelConfig(const ModelConfig& config, std::string_view source,
 // Error for a quantised model, whose tensors are no plain numbers. `where` names it in errors.
 std::string WithDType(std::string_view config_json, DType dtype, const std::string& where);
 
-// Built-in models: tiny, tiny-4-layers, 100m, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b,
+// Built-in models: tiny, tiny-4-layers, tiny-one-head, 100m, llama3.1-8b, llama3.1-8b-16-4-256, llama3.1-70b, llama3.2-1b,
 // smollm2-135m; the texts are recipes/models/*.json, compiled in. Empty if there is none of that name.
 std::string_view BuiltinModelJson(std::string_view name);
 std::vector<std::string_view> BuiltinModelNames();

@@ -264,6 +264,8 @@ TEST(Config, BuiltinModels) {
             2 * 256 * 128 + 2 * (2 * 128 + 3 * 128 * 128 + 3 * 128 * 384) + 128);
   EXPECT_EQ(config("tiny-4-layers").num_parameters(),
             2 * 256 * 128 + 4 * (2 * 128 + 3 * 128 * 128 + 3 * 128 * 384) + 128);
+  EXPECT_EQ(config("tiny-one-head").num_parameters(),
+            2 * 256 * 64 + 2 * (2 * 64 + 4 * 64 * 64 + 3 * 64 * 192) + 64);
 
   ModelConfig wide = config("llama3.1-8b");  // the same but for its heads
   wide.num_attention_heads = 16;
