@@ -249,7 +249,7 @@ TEST(Config, WritingWithoutASourceComesBackEqual) {
 }
 
 TEST(Config, BuiltinModels) {
-  EXPECT_EQ(BuiltinModelNames().size(), 8u);
+  EXPECT_EQ(BuiltinModelNames().size(), 9u);
   EXPECT_TRUE(BuiltinModelJson("llama4").empty());
   const auto config = [](std::string_view name) {
     return ParseModelConfig(BuiltinModelJson(name), std::string(name));
