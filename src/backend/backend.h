@@ -94,6 +94,8 @@ class Backend {
   virtual std::string Describe() const = 0;   // "cpu, avx512, 2 threads"
   virtual bool dry() const { return false; }  // true: tensors can't be read, results are unknown
   virtual int num_threads() const = 0;        // of this rank on the host
+  // Whether its memory is the host's, from which a disk is written without another copy.
+  virtual bool shares_host_memory() const = 0;
   Arena& arena() { return *arena_; }
 
   // Memory.

@@ -1,5 +1,7 @@
 #include "backend/dry_backend.h"
 
+#include <algorithm>
+
 #include "backend/shapes.h"
 
 namespace longspan {
@@ -44,6 +46,8 @@ void DryBackend::Touch(std::string_view name, std::initializer_list<Tensor> tens
   Work work;
   work.name = name;
   for (const Tensor& tensor : tensors) work.bytes += tensor.num_bytes();
+  const auto first = std::ranges::find_if(tensors, shapes::IsFloat);
+  if (first != tensors.end()) work.dtype = first->dtype();
   Report(work);
 }
 
@@ -86,6 +90,9 @@ void DryBackend::Matmul(const MatmulArgs& args) {
   work.kind = WorkKind::kMatmul;
   work.name = "matmul";
   work.dtype = args.a.dtype();
+  work.product = args.transpose_a   ? ProductKind::kWeightGradient
+                 : args.transpose_b ? ProductKind::kForward
+                                    : ProductKind::kInputGradient;
   work.flops = shapes::MatmulFlops(args);
   work.bytes = args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes() * (args.accumulate ? 2 : 1);
   matmul_flops_ += Doubles(times_) * work.flops;
@@ -125,7 +132,7 @@ void DryBackend::RmsNorm(Tensor x, const Norm& norm, Tensor y) {
 
 void DryBackend::AddRmsNorm(Tensor x, Tensor sum, const Norm& norm, Tensor y) {
   shapes::CheckAddRmsNorm(x, sum, norm, y);
-  Touch("norm", {x, sum, sum, y});
+  Touch("add norm", {x, sum, sum, y});
 }
 
 void DryBackend::RmsNormBackward(Tensor x, const Norm& norm, Tensor dy, Tensor dx, Tensor dweight,
@@ -201,7 +208,7 @@ void DryBackend::SoftCap(float cap, Tensor logits) {
 
 void DryBackend::SoftCapBackward(Tensor capped, float cap, Tensor dlogits) {
   shapes::CheckSoftCapBackward(capped, cap, dlogits);
-  Touch("soft cap backward", {capped, dlogits, dlogits});
+  Touch("soft cap backward", {dlogits, dlogits, capped});
 }
 
 double DryBackend::CrossEntropy(Tensor logits, Tensor targets) {
@@ -217,7 +224,7 @@ void DryBackend::TokenLosses(Tensor logits, Tensor targets, Tensor losses, Tenso
 
 double DryBackend::CrossEntropyBackward(Tensor logits, Tensor targets, float, Tensor dlogits) {
   shapes::CheckCrossEntropyBackward(logits, targets, dlogits);
-  Touch("loss backward", {logits, logits, dlogits});
+  Touch("loss backward", {dlogits, logits, logits});
   return 0;
 }
 
@@ -229,12 +236,12 @@ void DryBackend::SumsOfSquares(Tensor x, Tensor sums) {
 void DryBackend::AdamW(const AdamWArgs& args, Tensor grad, Tensor master, Tensor exp_avg, Tensor exp_avg_sq,
                        Tensor compute) {
   shapes::CheckAdamW(args, grad, master, exp_avg, exp_avg_sq, compute);
-  Touch("adamw", {grad, master, master, exp_avg, exp_avg, exp_avg_sq, exp_avg_sq, compute});
+  Touch("adamw", {compute, grad, master, master, exp_avg, exp_avg, exp_avg_sq, exp_avg_sq});
 }
 
 void DryBackend::Sgd(double, double, Tensor grad, Tensor master, Tensor compute) {
   shapes::CheckSgd(grad, master, compute);
-  Touch("sgd", {grad, master, master, compute});
+  Touch("sgd", {compute, grad, master, master});
 }
 
 std::unique_ptr<Backend> MakeDryAccelerator(WorkRecorder* recorder) {

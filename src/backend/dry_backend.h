@@ -18,6 +18,7 @@ class DryBackend : public Backend {
   std::string Describe() const override { return "dry run of an accelerator"; }
   bool dry() const override { return true; }
   int num_threads() const override { return 1; }
+  bool shares_host_memory() const override { return false; }
   void CountTimes(int64_t times) override;
 
   void Zero(Tensor x) override;
@@ -69,7 +70,8 @@ class DryBackend : public Backend {
   void TakeWorkspace(std::string_view name, int64_t bytes);
 
  private:
-  // Reports what takes as long as these are read and written; one that is both is given twice.
+  // Reports what takes as long as these are read and written; one that is both is given twice. The first that
+  // isn't ids says the dtype.
   void Touch(std::string_view name, std::initializer_list<Tensor> tensors);
   void Report(Work work);
 

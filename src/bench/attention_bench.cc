@@ -1,8 +1,8 @@
 // The attention kernel as the model calls it: one rank, all keys in one call.
 #include <algorithm>
-#include <cmath>
 #include <map>
 
+#include "bench/attention_problem.h"
 #include "bench/bench.h"
 #include "bench/cases.h"
 #include "core/check.h"
@@ -21,11 +21,7 @@ int64_t LongestByDefault(DType dtype, int threads) {
   return threads == 1 ? 16384 : 32768;
 }
 
-struct Sizes {
-  int64_t length, head_dim, query_heads, kv_heads;
-};
-
-Sizes SizesFor(const Settings& s, int64_t length, int64_t head_dim) {
+AttentionSizes SizesFor(const Settings& s, int64_t length, int64_t head_dim) {
   const int64_t query_heads =
       ValueOr(s.query_heads, s.kv_heads != 0 ? 2 * s.kv_heads : QueryHeadsFor(length));
   const int64_t kv_heads = ValueOr(s.kv_heads, query_heads % 2 == 0 ? query_heads / 2 : query_heads);
@@ -34,60 +30,10 @@ Sizes SizesFor(const Settings& s, int64_t length, int64_t head_dim) {
   return {length, head_dim, query_heads, kv_heads};
 }
 
-// One call's tensors. The gradients are sums that go on growing from run to run, which costs the same.
-struct Problem {
-  Problem(const Sizes& s, DType type)
-      : sizes(s),
-        dtype(type),
-        q(RandomBuffer("q", type, {s.length, s.query_heads, s.head_dim})),
-        k(RandomBuffer("k", type, {s.length, s.kv_heads, s.head_dim})),
-        v(RandomBuffer("v", type, {s.length, s.kv_heads, s.head_dim})),
-        dout(RandomBuffer("dout", type, {s.length, s.query_heads, s.head_dim})),
-        out(type, {s.length, s.query_heads, s.head_dim}),
-        lse(DType::kFloat32, {s.length, s.query_heads}),
-        delta(DType::kFloat32, {s.length, s.query_heads}),
-        dq(DType::kFloat32, {s.length, s.query_heads, s.head_dim}),
-        dk(DType::kFloat32, {s.length, s.kv_heads, s.head_dim}),
-        dv(DType::kFloat32, {s.length, s.kv_heads, s.head_dim}),
-        key_mean(DType::kFloat32, {s.kv_heads, s.head_dim}),
-        span{0, s.length} {
-    for (int64_t head = 0; head < s.query_heads; ++head)
-      kv_of.push_back(static_cast<int32_t>(head / (s.query_heads / s.kv_heads)));
-  }
-
-  // As the strategies do: dq of bf16 takes the keys less their mean.
-  bool UsesKeyMean() const { return dtype == DType::kBFloat16; }
-  AttentionCall Call(const Mask& mask) const {
-    return {.mask = &mask,
-            .query_spans = {&span, 1},
-            .key_spans = {&span, 1},
-            .kv_of = kv_of,
-            .scale = 1 / std::sqrt(static_cast<float>(sizes.head_dim)),
-            .key_mean = UsesKeyMean() ? key_mean.tensor() : Tensor()};
-  }
-  void Forward(Backend& backend, const Mask& mask) const {
-    backend.AttentionForward(Call(mask), q.tensor(), k.tensor(), v.tensor(), true, true, {}, out.tensor(),
-                             lse.tensor());
-  }
-  void Backward(Backend& backend, const Mask& mask) const {
-    if (UsesKeyMean()) backend.MeanOfRows(k.tensor(), {&span, 1}, sizes.length, key_mean.tensor());
-    backend.AttentionDelta(out.tensor(), dout.tensor(), delta.tensor());
-    backend.AttentionBackward(Call(mask), q.tensor(), k.tensor(), v.tensor(), dout.tensor(), lse.tensor(),
-                              delta.tensor(), dq.tensor(), dk.tensor(), dv.tensor());
-  }
-
-  Sizes sizes;
-  DType dtype;
-  Buffer q, k, v, dout, out, lse, delta, dq, dk, dv;
-  Buffer key_mean;
-  Range span;
-  std::vector<int32_t> kv_of;
-};
-
 // Every mask and pass of one problem on one number of threads.
-void MeasureProblem(const Settings& settings, const Problem& problem, Backend& backend, int threads,
+void MeasureProblem(const Settings& settings, const AttentionProblem& problem, Backend& backend, int threads,
                     Report& report) {
-  const Sizes& sizes = problem.sizes;
+  const AttentionSizes& sizes = problem.sizes;
   std::map<std::string, double> causal_seconds_per_pair;  // by pass
   for (const MaskCase& named : MaskCases()) {
     // Masks that see little are measured where the sequence is long.
@@ -162,7 +108,7 @@ void RunAttention(const Settings& settings, Report& report) {
           measured_threads.push_back(n);
       if (measured_threads.empty()) continue;
       for (const int64_t width : widths) {
-        const Problem problem(SizesFor(settings, length, width), dtype);
+        const AttentionProblem problem(SizesFor(settings, length, width), dtype);
         for (const int n : measured_threads) MeasureProblem(settings, problem, backends.On(n), n, report);
       }
     }

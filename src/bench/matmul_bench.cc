@@ -1,8 +1,7 @@
-// The matrix products of a layer as the model calls them: y = x·Wᵀ and its two gradients, the weights' added
-// to in f32. As in a step, weights are packed beforehand where the backend has such a form.
+// The matrix products of a layer as the model calls them.
 #include "bench/bench.h"
 #include "bench/cases.h"
-#include "model/linear.h"
+#include "bench/product_problem.h"
 
 namespace longspan::bench {
 namespace {
@@ -12,18 +11,10 @@ constexpr int64_t kRuns = 5;
 void MeasureProduct(const Settings& settings, const ModelCase& model, const ModelConfig& config,
                     const Product& product, DType dtype, Backends& backends, Report& report) {
   const int64_t rows = ValueOr(settings.max_target_length, model.rows);
-  const Buffer x = RandomBuffer("x", dtype, {rows, product.in});
-  const Buffer values = RandomBuffer("weight", dtype, {product.out, product.in});
-  const Buffer dy = RandomBuffer("dy", dtype, {rows, product.out});
-  const Buffer y(product.out_dtype, {rows, product.out}), dx(dtype, {rows, product.in});
-  const Buffer dweight(DType::kFloat32, {product.out, product.in});
-
+  ProductProblem problem(product, rows, dtype);
   for (const int threads : settings.Threads()) {
     Backend& backend = backends.On(threads);
-    const Buffer packed(backend.PackedBytes(values.tensor()));
-    backend.Pack(values.tensor(), packed.tensor());
-    const Weight weight{.values = values.tensor(),
-                        .packed = packed.num_bytes() > 0 ? packed.tensor() : Tensor()};
+    problem.Pack(backend);
     const auto measure = [&](const std::string& pass, const std::function<void()>& run) {
       if (!settings.Wants(pass)) return;
       report.Add({.name = fmt::format("{} {}", model.name, product.name),
@@ -39,10 +30,9 @@ void MeasureProduct(const Settings& settings, const ModelCase& model, const Mode
                   .measured = Measure(dtype, threads, ValueOr(settings.runs, kRuns), run),
                   .figures = {}});
     };
-    measure("forward", [&] { Linear(backend, x.tensor(), weight, y.tensor()); });
-    measure("input_gradient", [&] { LinearBackwardInput(backend, dy.tensor(), weight, dx.tensor()); });
-    measure("weight_gradient",
-            [&] { LinearBackwardWeight(backend, dy.tensor(), x.tensor(), dweight.tensor()); });
+    measure("forward", [&] { problem.Forward(backend); });
+    measure("input_gradient", [&] { problem.InputGradient(backend); });
+    measure("weight_gradient", [&] { problem.WeightGradient(backend); });
   }
 }
 

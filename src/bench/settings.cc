@@ -1,13 +1,12 @@
 #include "bench/settings.h"
 
-#include <algorithm>
-#include <thread>
+#include "core/machine.h"
 
 namespace longspan::bench {
 
 std::vector<int> Settings::Threads() const {
   if (threads != 0) return {static_cast<int>(threads)};
-  const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int all = NumCores();
   return all == 1 ? std::vector<int>{1} : std::vector<int>{1, all};
 }
 

@@ -1,17 +1,16 @@
 #include "bench/step.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "bench/cases.h"
+#include "core/machine.h"
 #include "train/trainer.h"
 
 namespace longspan::bench {
 namespace {
 
 int NumThreads(const StepCase& step) {
-  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
-  return static_cast<int>(std::min(cores, step.ranks * step.threads_per_rank));
+  return static_cast<int>(std::min<int64_t>(NumCores(), step.ranks * step.threads_per_rank));
 }
 
 Job MakeJob(const StepCase& step, int64_t num_steps) {

@@ -1,11 +1,11 @@
 // `bench step`: the whole step of one model by length. `bench strategies`: the same step on one rank and
 // spread over ranks of one thread each, in turn.
 #include <algorithm>
-#include <thread>
 
 #include "bench/bench.h"
 #include "bench/step.h"
 #include "core/check.h"
+#include "core/machine.h"
 #include "parallel/strategy.h"
 
 namespace longspan::bench {
@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kLengths[] = {4096, 16384, 32768};
 constexpr int64_t kRuns = 3;
-
-int64_t NumCores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
 // Without a length and ranks. `layers`: unless the settings say; 0: the model's own.
 StepCase CaseOf(const Settings& settings, int64_t layers) {
@@ -28,7 +26,7 @@ StepCase CaseOf(const Settings& settings, int64_t layers) {
 
 // A rank that has less than one thread waits for another.
 int64_t ThreadsPerRank(const Settings& settings, int64_t ranks) {
-  const int64_t threads = ValueOr(settings.threads, std::max(ranks, NumCores() / ranks * ranks));
+  const int64_t threads = ValueOr(settings.threads, std::max<int64_t>(ranks, NumCores() / ranks * ranks));
   Require(ExitCode::kUsage, threads % ranks == 0, "command line: threads {} is no multiple of ranks {}",
           threads, ranks);
   return threads / ranks;
@@ -54,7 +52,8 @@ void RunStep(const Settings& settings, Report& report) {
   step.threads_per_rank = ThreadsPerRank(settings, step.ranks);
   if (!settings.strategy.empty()) step.strategy = settings.strategy;
 
-  report.Peaks({step.dtype}, {static_cast<int>(std::min(NumCores(), step.ranks * step.threads_per_rank))});
+  report.Peaks({step.dtype},
+               {static_cast<int>(std::min<int64_t>(NumCores(), step.ranks * step.threads_per_rank))});
   for (const int64_t length : lengths) {
     step.length = length;
     const MeasuredSteps measured = RunSteps(step, ValueOr(settings.runs, kRuns));
@@ -84,7 +83,7 @@ void RunStrategies(const Settings& settings, Report& report) {
     steps.push_back(step);
   }
 
-  report.Peaks({one.dtype}, {static_cast<int>(std::min(NumCores(), one.threads_per_rank))});
+  report.Peaks({one.dtype}, {static_cast<int>(std::min<int64_t>(NumCores(), one.threads_per_rank))});
   // In turn, so that what else the machine does meets all of them alike. A visit is two steps, of which the
   // second counts: the first touches the memory for the first time.
   std::vector<std::vector<double>> seconds(steps.size());

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 
 #include "cli/bench_command.h"
+#include "cli/calibrate_command.h"
 #include "cli/convert_command.h"
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
@@ -31,6 +32,8 @@ constexpr Command kCommands[] = {
      ConvertCommand},
     {"plan", "[RECIPE.yml] [key=value ...]",
      "what a run would take, on which machine, and how fast it would be", PlanCommand},
+    {"calibrate", "[output=FILE] [key=value ...]", "measures this machine for `longspan plan hardware=this`",
+     CalibrateCommand},
     {"bench", "SUBJECT [key=value ...]", "measures kernels or whole steps on this machine", BenchCommand},
 };
 

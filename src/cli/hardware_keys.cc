@@ -2,17 +2,106 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
+#include "backend/backend.h"
 #include "cli/builtin_hardware.h"
 #include "core/check.h"
 #include "core/file.h"
+#include "core/format.h"
+#include "core/machine.h"
 #include "core/names.h"
+#include "plan/simulate.h"
 
 namespace longspan {
 namespace {
 
 constexpr double kMost = 1e9;
+
+// A map of KernelRates: its keys for bfloat16 and float32.
+struct KernelKey {
+  std::string_view name, name_float32;
+  KernelRates::Map KernelRates::*field;
+  std::string_view meaning;
+};
+constexpr KernelKey kKernelKeys[] = {
+    {"matmul_efficiency", "matmul_efficiency_float32", &KernelRates::matmul_efficiency,
+     "Part of the peak that matrix products reach: one number for all that are large, or by FLOPs a byte of "
+     "their operands."},
+    {"input_gradient_efficiency", "input_gradient_efficiency_float32",
+     &KernelRates::input_gradient_efficiency,
+     "The same of gradients of inputs; empty: as matmul_efficiency."},
+    {"weight_gradient_efficiency", "weight_gradient_efficiency_float32",
+     &KernelRates::weight_gradient_efficiency,
+     "The same of gradients of weights; empty: as matmul_efficiency."},
+    {"attention_forward_efficiency", "attention_forward_efficiency_float32",
+     &KernelRates::attention_forward_efficiency,
+     "Part of the peak that attention reaches with the allowed pairs alone, by head width: "
+     "{64: 0.4, 128: 0.55}."},
+    {"attention_backward_efficiency", "attention_backward_efficiency_float32",
+     &KernelRates::attention_backward_efficiency, "The same of its backward pass, five products a pair."},
+    {"attention_forward_gbps", "attention_forward_gbps_float32", &KernelRates::attention_forward_gbps,
+     "GB/s at which attention goes over queries, keys, values and what it makes of them besides, by head "
+     "width; empty: only the running softmax's, at memory_gbps."},
+    {"attention_backward_gbps", "attention_backward_gbps_float32", &KernelRates::attention_backward_gbps,
+     "The same of its backward pass."},
+    {"operation_gbps", "operation_gbps_float32", &KernelRates::operation_gbps,
+     "GB/s read and written of other operations by name, {rope: 3.5}; of those that aren't there: "
+     "memory_gbps."},
+};
+
+void AddKernelRates(KeyList& keys, KernelRates& rates, std::string_view KernelKey::*name) {
+  for (const KernelKey& key : kKernelKeys) keys.Add(key.*name, &(rates.*key.field), key.meaning);
+}
+
+// A name that isn't a file's: what `longspan calibrate` has written.
+constexpr std::string_view kThis = "this";
+
+std::string TextOf(const std::string& name, std::string& where) {
+  const std::vector<std::string_view> names = HardwareNames();
+  if (name == kThis) {
+    where = ThisHardwarePath();
+    Require(ExitCode::kUsage, IsRegularFile(where),
+            "hardware this: {} isn't there; `longspan calibrate` measures this machine and writes it", where);
+    return ReadTextFile(where);
+  }
+  for (const BuiltinHardware& builtin : kBuiltinHardware)
+    if (builtin.name == name) return std::string(builtin.text);
+  Require(ExitCode::kUsage, IsRegularFile(name),
+          "hardware '{}' is neither a file nor one that is known by name{}", name, Suggestion(name, names));
+  return ReadTextFile(name);
+}
+
+void CheckHardware(const Hardware& hardware) {
+  Require(ExitCode::kUsage, hardware.device_memory_reserved_gib < hardware.device_memory_gib,
+          "device_memory_reserved_gib {} leaves nothing of device_memory_gib {}",
+          hardware.device_memory_reserved_gib, hardware.device_memory_gib);
+  const bool is_torus = hardware.topology == "torus";
+  Require(ExitCode::kUsage, !(hardware.is_cpu() && is_torus), "a cpu's ranks have no torus between them");
+  Require(ExitCode::kUsage, is_torus || hardware.is_cpu() || hardware.network_gbps > 0,
+          "topology islands needs network_gbps");
+  Require(ExitCode::kUsage, !is_torus || hardware.ranks_per_chip == 1 || hardware.chip_gbps > 0,
+          "a torus of chips with {} ranks each needs chip_gbps", hardware.ranks_per_chip);
+  const Machine reads_all_maps(hardware.OfRank(1, 2), 1, 1);
+}
+
+// What is planned is this machine's kernels at the rates of the file's.
+void WarnOfAnotherCpu(const Hardware& hardware, const std::string& where) {
+  if (!hardware.is_cpu()) return;
+  const std::string target = CpuTargetName();
+  if (hardware.cpu_model == CpuModel() && hardware.cores == NumCores() && hardware.cpu_target == target)
+    return;
+  std::fputs(
+      OneLine(fmt::format("longspan: warning: {} was measured on {}, {}, target {}; this is {}, {}, "
+                          "target {}: times are that one's, memory is this one's; `longspan calibrate` "
+                          "measures anew",
+                          where, hardware.cpu_model, Plural(hardware.cores, "core"), hardware.cpu_target,
+                          CpuModel(), Plural(NumCores(), "core"), target))
+          .append("\n")
+          .c_str(),
+      stderr);
+}
 
 }  // namespace
 
@@ -20,6 +109,14 @@ KeyList HardwareKeys(Hardware& hardware) {
   KeyList keys;
   keys.Group("Devices and hosts");
   keys.Add("hardware_name", &hardware.hardware_name, "What reports call it.").required = true;
+  keys.Add(
+      "kind", &hardware.kind,
+      "device: a rank is one of its devices. cpu: ranks are threads that share its cores and memory; rates "
+      "are a core's while all are at work, memory, links and disk the machine's.",
+      {}, {"device", "cpu"});
+  keys.Add("cpu_model", &hardware.cpu_model, "cpu: what it was measured on.");
+  keys.Add("cpu_target", &hardware.cpu_target, "cpu: with which kernels.");
+  keys.Add("cores", &hardware.cores, "cpu: those that its ranks share.", Between(1, 4096));
   keys.Add("ranks_per_chip", &hardware.ranks_per_chip,
            "A rank is a device; 2 where a chip shows its two cores as devices of their own.", Between(1, 64));
   keys.Add("ranks_per_host", &hardware.ranks_per_host, "Devices that share a host's memory.",
@@ -38,25 +135,30 @@ KeyList HardwareKeys(Hardware& hardware) {
       .required = true;
 
   keys.Group("Kernels");
-  keys.Add("matmul_efficiency", &hardware.matmul_efficiency,
-           "Part of the peak that large matrix products reach.", Between(1e-3, 1));
+  AddKernelRates(keys, hardware.kernels, &KernelKey::name);
+  keys.Get("attention_forward_efficiency").required = true;
+  keys.Get("attention_backward_efficiency").required = true;
   keys.Add("memory_gbps", &hardware.memory_gbps, "Device memory, GB/s read and written together.",
            Between(1e-3, kMost))
       .required = true;
   keys.Add("operation_us", &hardware.operation_us, "Microseconds to start an operation.", Between(0, 1e6));
-  keys.Add("attention_forward_efficiency", &hardware.attention_forward_efficiency,
-           "Part of the peak that attention reaches with the allowed pairs alone, by head width: "
-           "{64: 0.4, 128: 0.55}.")
-      .required = true;
-  keys.Add("attention_backward_efficiency", &hardware.attention_backward_efficiency,
-           "The same of its backward pass, five products a pair.")
-      .required = true;
   keys.Add(
       "attention_backward_one_sequence", &hardware.attention_backward_one_sequence,
       "Factor on that where a group of ranks has one sequence a step, by rows of a call; empty: 1. Several "
       "are taken to run together.");
   keys.Add("attention_call_us", &hardware.attention_call_us,
            "Microseconds that a call of attention takes besides, such as a hop of a ring.", Between(0, 1e6));
+  keys.Group("Kernels with float32, where that differs");
+  AddKernelRates(keys, hardware.kernels_float32, &KernelKey::name_float32);
+  keys.Group("Threads of a CPU");
+  keys.Add(
+      "matmul_threads_efficiency", &hardware.matmul_threads_efficiency,
+      "Speed of products in a rank of so many threads beside as many ranks of one, by threads; empty: 1.");
+  keys.Add("attention_threads_efficiency", &hardware.attention_threads_efficiency, "The same of attention.");
+  keys.Add("operation_threads_efficiency", &hardware.operation_threads_efficiency, "The same of all else.");
+  keys.Add("threads_us", &hardware.threads_us,
+           "Microseconds to have an operation done by several threads, by how many; empty: "
+           "operation_us alone.");
 
   keys.Group("Links");
   keys.Add(
@@ -79,39 +181,44 @@ KeyList HardwareKeys(Hardware& hardware) {
   keys.Add("disk_gbps", &hardware.disk_gbps, "A device's share of its host's disks, GB/s.",
            Between(1e-6, kMost))
       .required = true;
+  keys.Add("disk_read_gbps", &hardware.disk_read_gbps,
+           "The same of reading, where disk_gbps is of writing alone; 0: the same.", Between(0, kMost));
   return keys;
 }
 
-std::vector<std::string_view> BuiltinHardwareNames() {
+std::vector<std::string_view> HardwareNames() {
   std::vector<std::string_view> names;
   for (const BuiltinHardware& builtin : kBuiltinHardware) names.push_back(builtin.name);
+  names.push_back(kThis);
   return names;
 }
 
+std::string ThisHardwarePath() {
+  constexpr const char* kPlace = "/longspan/hardware/this.yml";
+  const char* const config = std::getenv("XDG_CONFIG_HOME");
+  if (config != nullptr && config[0] == '/') return std::string(config) + kPlace;
+  const char* const home = std::getenv("HOME");
+  Require(
+      ExitCode::kUsage, home != nullptr && home[0] == '/',
+      "neither XDG_CONFIG_HOME nor HOME says where your files are; set one, or name a hardware file by its "
+      "path");
+  return std::string(home) + "/.config" + kPlace;
+}
+
 Hardware LoadHardware(const std::string& name) {
-  const std::vector<std::string_view> names = BuiltinHardwareNames();
   Require(ExitCode::kUsage, !name.empty(),
           "hardware is not given; give hardware=NAME, one of {}, or the path of a file",
-          fmt::join(names, ", "));
-  const auto builtin = std::ranges::find(kBuiltinHardware, name, &BuiltinHardware::name);
-  std::string text, where = name;
-  if (builtin != std::end(kBuiltinHardware)) {
-    text = builtin->text;
-  } else {
-    Require(ExitCode::kUsage, IsRegularFile(name),
-            "hardware '{}' is neither a file nor one that is known by name{}", name, Suggestion(name, names));
-    text = ReadTextFile(name);
-  }
+          fmt::join(HardwareNames(), ", "));
+  std::string where = name;
+  const std::string text = TextOf(name, where);
   Hardware hardware;
   LoadKeysFromText("plan", HardwareKeys(hardware), text, where);
-  Require(ExitCode::kUsage, hardware.device_memory_reserved_gib < hardware.device_memory_gib,
-          "{}: device_memory_reserved_gib {} leaves nothing of device_memory_gib {}", where,
-          hardware.device_memory_reserved_gib, hardware.device_memory_gib);
-  const bool is_torus = hardware.topology == "torus";
-  Require(ExitCode::kUsage, is_torus || hardware.network_gbps > 0, "{}: topology islands needs network_gbps",
-          where);
-  Require(ExitCode::kUsage, !is_torus || hardware.ranks_per_chip == 1 || hardware.chip_gbps > 0,
-          "{}: a torus of chips with {} ranks each needs chip_gbps", where, hardware.ranks_per_chip);
+  try {
+    CheckHardware(hardware);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", where, error.what()), error.code());
+  }
+  WarnOfAnotherCpu(hardware, where);
   return hardware;
 }
 

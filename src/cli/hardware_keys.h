@@ -12,11 +12,14 @@ namespace longspan {
 
 KeyList HardwareKeys(Hardware& hardware);  // in the order in which they are shown
 
-// recipes/hardware/*.yml, as compiled in.
-std::vector<std::string_view> BuiltinHardwareNames();
+// recipes/hardware/*.yml, as compiled in, and "this".
+std::vector<std::string_view> HardwareNames();
+// Where `longspan calibrate` writes the machine that it runs on: longspan/hardware/this.yml below
+// XDG_CONFIG_HOME, or else ~/.config. Throws Error(kUsage) where neither is known.
+std::string ThisHardwarePath();
 
 // Of a machine known by name, or the path of a file. Throws Error(kUsage) naming what is wrong, and the names
-// that there are.
+// that there are. Warns, on standard error, where a CPU's was not measured on the one that this runs on.
 Hardware LoadHardware(const std::string& name);
 
 }  // namespace longspan

@@ -27,6 +27,13 @@ std::string MapText(const ValueMap& map) {
   return fmt::format("{{{}}}", fmt::join(entries, ", "));
 }
 
+std::string RecipeLine(const Key& key) {
+  const auto* map = std::get_if<ValueMap*>(&key.field);
+  const bool free_text = key.choices.empty() && (std::holds_alternative<std::string*>(key.field) ||
+                                                 (map != nullptr && ((*map)->empty() || IsPlain(**map))));
+  return fmt::format("{}: {}\n", key.name, free_text ? Quoted(ValueText(key)) : ValueText(key));
+}
+
 }  // namespace
 
 NumberRange AtLeast(double min) { return {.min = min}; }
@@ -108,12 +115,19 @@ std::string ValueText(const Key& key) {
 
 std::string WriteRecipe(const KeyList& keys) {
   std::string text;
+  for (const Key& key : keys.keys())
+    if (!key.is_option) text += RecipeLine(key);
+  return text;
+}
+
+std::string WriteChanges(const KeyList& keys) {
+  std::string text;
+  std::string_view group;
   for (const Key& key : keys.keys()) {
-    if (key.is_option) continue;
-    const auto* map = std::get_if<ValueMap*>(&key.field);
-    const bool free_text = key.choices.empty() && (std::holds_alternative<std::string*>(key.field) ||
-                                                   (map != nullptr && ((*map)->empty() || IsPlain(**map))));
-    text += fmt::format("{}: {}\n", key.name, free_text ? Quoted(ValueText(key)) : ValueText(key));
+    if (key.is_option || ValueText(key) == key.default_text) continue;
+    if (key.group != group) text += fmt::format("\n# {}\n", key.group);
+    group = key.group;
+    text += RecipeLine(key);
   }
   return text;
 }

@@ -82,5 +82,7 @@ void LoadKeysFromText(std::string_view command, const KeyList& keys, const std::
 
 // A recipe that says every key in list order; LoadKeys reads the same values back from it.
 std::string WriteRecipe(const KeyList& keys);
+// The same below a comment for each group, but for keys that have the values with which the list was made.
+std::string WriteChanges(const KeyList& keys);
 
 }  // namespace longspan

@@ -43,7 +43,7 @@ KeyList PlanKeys(PlanConfig& config) {
            "The machine: a name that is known (--help lists them) or the path of a file like those in "
            "recipes/hardware. A rank is one of its devices.")
       .required = true;
-  keys.Get("hardware").required_hint = fmt::format(" (known: {})", fmt::join(BuiltinHardwareNames(), ", "));
+  keys.Get("hardware").required_hint = fmt::format(" (known: {})", fmt::join(HardwareNames(), ", "));
   keys.Add("document_length", &config.document_length,
            "Tokens of each document that sequences are packed with; 0: a sequence is one document.",
            Between(0, kMostTokens));
@@ -81,7 +81,7 @@ void PlanCommand(std::span<const std::string> arguments) {
                     "Says what a run would take of a machine and how fast its steps would be: the "
                     "trainer itself, run dry. Takes training's keys and recipes; no text is opened.",
                     keys) +
-        fmt::format("\nHardware known by name: {}\n", fmt::join(BuiltinHardwareNames(), ", ")));
+        fmt::format("\nHardware known by name: {}\n", fmt::join(HardwareNames(), ", ")));
   LoadKeys("plan", keys, arguments);
   const Hardware hardware = LoadHardware(config.hardware);
   Require(ExitCode::kUsage, !config.search || !config.frontier,

@@ -41,11 +41,15 @@ enum class WorkKind : uint8_t {
 Lane LaneOf(WorkKind kind);
 std::string_view Name(WorkKind kind);  // "matmul", "send", "all_gather", "to_disk", …
 
+// What a product is for: y = x·Wᵀ and what is like it, dx = dy·W, dW += dyᵀ·x.
+enum class ProductKind : uint8_t { kForward, kInputGradient, kWeightGradient };
+
 struct Work {
   WorkKind kind = WorkKind::kPointwise;
   std::string_view name;  // of the operation or of what is moved; of static storage
   int64_t times = 1;      // it is done so many times, one after the other; the rest is of one of them
-  DType dtype = DType::kBFloat16;  // of what is multiplied
+  DType dtype = DType::kBFloat16;  // of what is multiplied, or else of the first operand that isn't ids
+  ProductKind product = ProductKind::kForward;  // kMatmul
   // 2·m·n·k of a product; of attention two products forward and five backward of the allowed pairs alone.
   double flops = 0;
   // Computing: read and written. A message or a collective: what this rank sends to others; kRecv: what it

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/machine.h"
 #include "data/jsonl.h"
 
 namespace longspan {
@@ -212,7 +213,7 @@ void EncodeDocuments(DocumentSource& source, const Tokenizer& tokenizer, int64_t
                      const std::function<void(EncodedDocument)>& sink,
                      const std::function<void(int64_t bytes_read)>& progress) {
   CHECK(threads >= 0);
-  if (threads == 0) threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  if (threads == 0) threads = NumCores();
   const Encoder encoder(tokenizer, vocab_size);
   Pipeline pipeline(source, encoder, threads);
   for (Pipeline::Result result; pipeline.Take(&result);) {

@@ -67,12 +67,12 @@ std::vector<double> PairsByRank(const Job& job) {
 }
 
 // What the ids of a step's sequences take is the host's memory where that is not the device's.
-void SplitMemory(const DryRun& dry, Plan& plan) {
+void SplitMemory(const DryRun& dry, bool is_cpu, Plan& plan) {
   plan.host_memory = dry.host_memory;
   plan.disk = dry.disk;
   for (const auto& [name, bytes] : dry.memory) {
     if (bytes == 0) continue;
-    (name == "sequences" ? plan.host_memory : plan.memory)[name] = bytes;
+    (name == "sequences" && !is_cpu ? plan.host_memory : plan.memory)[name] = bytes;
   }
   plan.device_memory_bytes = Total(plan.memory);
   plan.host_memory_bytes = Total(plan.host_memory);
@@ -80,7 +80,9 @@ void SplitMemory(const DryRun& dry, Plan& plan) {
 
 void CheckFit(const Hardware& hardware, Plan& plan) {
   plan.device_memory_limit = hardware.usable_memory_bytes();
-  plan.host_memory_limit = hardware.host_memory_bytes();
+  plan.host_memory_limit = hardware.is_cpu()
+                               ? std::max<int64_t>(0, plan.device_memory_limit - plan.device_memory_bytes)
+                               : hardware.host_memory_bytes();
   if (plan.device_memory_bytes > plan.device_memory_limit) {
     plan.misfit =
         fmt::format("device memory: {} of {}", GiB(plan.device_memory_bytes), GiB(plan.device_memory_limit));
@@ -106,12 +108,12 @@ int BusiestRank(const Plan& plan) {
   return static_cast<int>(std::ranges::max_element(plan.pairs_by_rank) - plan.pairs_by_rank.begin());
 }
 
-// All but what time has to do with; the rank's work goes to `log`, if there is one.
+// All but what time has to do with, on a rank's hardware; its work goes to `log`, if there is one.
 Plan StartPlan(const Job& job, const Hardware& hardware, WorkLog* log) {
   Plan plan;
   plan.pairs_by_rank = PairsByRank(job);
-  const DryRun dry = RunDry(job, BusiestRank(plan), {.accelerator = true, .recorder = log});
-  SplitMemory(dry, plan);
+  const DryRun dry = RunDry(job, BusiestRank(plan), {.accelerator = !hardware.is_cpu(), .recorder = log});
+  SplitMemory(dry, hardware.is_cpu(), plan);
   CheckFit(hardware, plan);
   plan.bytes_sent = dry.step_traffic.bytes_sent;
   plan.messages_sent = dry.step_traffic.messages_sent;
@@ -132,16 +134,23 @@ Job PlannedJob(Job opened, int64_t document_length) {
   return PrepareJobWithoutText(std::move(opened));
 }
 
-Plan PlanMemory(const Job& job, const Hardware& hardware) { return StartPlan(job, hardware, nullptr); }
+Hardware RankHardware(const Job& job, const Hardware& machine) {
+  return machine.OfRank(job.mesh.ranks(), job.config.threads_per_rank);
+}
 
-Plan MakePlan(const Job& job, const Hardware& hardware, bool with_spans) {
+Plan PlanMemory(const Job& job, const Hardware& machine) {
+  return StartPlan(job, RankHardware(job, machine), nullptr);
+}
+
+Plan MakePlan(const Job& job, const Hardware& machine, bool with_spans) {
+  const Hardware hardware = RankHardware(job, machine);
   const Documents documents = job.EqualDocuments();
   WorkLog log;
   Plan plan = StartPlan(job, hardware, &log);
   CountWork(log, plan);
 
-  const Machine machine(hardware, job.mesh.ranks(), job.micro_steps());
-  plan.timeline = Simulate(log, machine, BusiestRank(plan), with_spans);
+  const Machine rates(hardware, job.mesh.ranks(), job.micro_steps());
+  plan.timeline = Simulate(log, rates, BusiestRank(plan), with_spans);
   plan.step_seconds = plan.timeline.seconds;
   plan.bound_by = plan.timeline.bound_by();
 

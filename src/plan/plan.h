@@ -15,7 +15,8 @@
 namespace longspan {
 
 struct Plan {
-  // Memory of the rank that has most to compute, by name.
+  // Memory of the rank that has most to compute, by name. On a CPU, where both are one, what is offloaded to
+  // the host has what the rest leaves.
   bool fits = false;
   std::string misfit;  // what it lacks; empty if it fits
   std::map<std::string, int64_t> memory, host_memory, disk;
@@ -42,11 +43,14 @@ struct Plan {
   double balance() const;  // the largest over the mean; 1 is even
 };
 
+// The machine as a rank of this job has it.
+Hardware RankHardware(const Job& job, const Hardware& machine);
+
 // The job that is planned: no text is opened. `document_length`: Job::document_length.
 Job PlannedJob(Job opened, int64_t document_length);
 // Memory and whether it fits alone: a plan whose time is 0. In a fraction of the time.
-Plan PlanMemory(const Job& job, const Hardware& hardware);
+Plan PlanMemory(const Job& job, const Hardware& machine);
 // Of a job without text or with one (Job::EqualDocuments); `with_spans`: the timeline keeps each operation.
-Plan MakePlan(const Job& job, const Hardware& hardware, bool with_spans = false);
+Plan MakePlan(const Job& job, const Hardware& machine, bool with_spans = false);
 
 }  // namespace longspan

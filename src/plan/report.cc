@@ -108,7 +108,7 @@ std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan
   text +=
       Line("machine", fmt::format("{}: {} of {}, {:g} TFLOP/s each in {}", hardware.hardware_name,
                                   Plural(job.mesh.ranks(), "device"), FormatBytes(plan.device_memory_limit),
-                                  hardware.peak_flops(job.dtype) / 1e12, c.dtype));
+                                  RankHardware(job, hardware).peak_flops(job.dtype) / 1e12, c.dtype));
   text += Line("model", fmt::format("{}: {} parameters", c.model_path, Grouped(job.model.num_parameters())));
   text += Line("mesh", fmt::format("data {} × fsdp {} × ring {} × ulysses {}; strategy {}, layout {}",
                                    job.mesh.data, job.mesh.fsdp, job.mesh.ring, job.mesh.ulysses,

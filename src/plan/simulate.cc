@@ -15,6 +15,7 @@ size_t Index(Lane lane) { return static_cast<size_t>(lane); }
 // What does one transfer at a time: a lane, of which the one to the host goes both ways at once.
 constexpr size_t kNumQueues = kNumLanes + 1;
 size_t QueueOf(WorkKind kind) { return kind == WorkKind::kFromHost ? kNumLanes : Index(LaneOf(kind)); }
+Lane LaneOfQueue(size_t queue) { return queue == kNumLanes ? Lane::kHost : static_cast<Lane>(queue); }
 
 // The ends of transfers; of what is received, once the peer's message has been sent.
 class Ends {
@@ -49,6 +50,18 @@ class Ends {
   std::map<int, Mirror> mirrors_;
 };
 
+// Those of `otherwise` where there are none.
+KernelRates OrElse(KernelRates rates, const KernelRates& otherwise) {
+  for (const auto map : kKernelRates)
+    if ((rates.*map).empty()) rates.*map = otherwise.*map;
+  return rates;
+}
+
+double AtThreads(const Hardware& hardware, KernelRates::Map efficiency, std::string_view key) {
+  efficiency.try_emplace("1", "1");
+  return Curve(efficiency, key, kAnyRate).At(static_cast<double>(hardware.rank_threads));
+}
+
 }  // namespace
 
 std::string_view Timeline::bound_by() const {
@@ -61,43 +74,94 @@ std::string_view Timeline::bound_by() const {
   return std::ranges::max_element(parts, {}, [](const auto& part) { return part.first; })->second;
 }
 
+Machine::Kernels::Kernels(const KernelRates& rates)
+    : matmul(rates.matmul_efficiency, "matmul_efficiency"),
+      input_gradient(rates.input_gradient_efficiency, "input_gradient_efficiency"),
+      weight_gradient(rates.weight_gradient_efficiency, "weight_gradient_efficiency"),
+      attention_forward(rates.attention_forward_efficiency, "attention_forward_efficiency"),
+      attention_backward(rates.attention_backward_efficiency, "attention_backward_efficiency"),
+      attention_forward_gbps(rates.attention_forward_gbps, "attention_forward_gbps", kAnyRate),
+      attention_backward_gbps(rates.attention_backward_gbps, "attention_backward_gbps", kAnyRate),
+      operation_gbps(RatesByName(rates.operation_gbps, "operation_gbps")) {}
+
+const Curve& Machine::Kernels::EfficiencyOf(const Work& product) const {
+  const Curve& own = product.product == ProductKind::kInputGradient    ? input_gradient
+                     : product.product == ProductKind::kWeightGradient ? weight_gradient
+                                                                       : matmul;
+  return own.empty() ? matmul : own;
+}
+
 Machine::Machine(const Hardware& hardware, int num_ranks, int64_t sequences_a_group)
     : hardware_(hardware),
       topology_(hardware, num_ranks),
-      forward_(hardware.attention_forward_efficiency, "attention_forward_efficiency"),
-      backward_(hardware.attention_backward_efficiency, "attention_backward_efficiency"),
+      bfloat16_(hardware.kernels),
+      float32_(OrElse(hardware.kernels_float32, hardware.kernels)),
       one_sequence_(hardware.attention_backward_one_sequence, "attention_backward_one_sequence"),
-      one_sequence_a_group_(sequences_a_group == 1) {}
+      one_sequence_a_group_(sequences_a_group == 1),
+      matmul_threads_(AtThreads(hardware, hardware.matmul_threads_efficiency, "matmul_threads_efficiency")),
+      attention_threads_(
+          AtThreads(hardware, hardware.attention_threads_efficiency, "attention_threads_efficiency")),
+      operation_threads_(
+          AtThreads(hardware, hardware.operation_threads_efficiency, "operation_threads_efficiency")),
+      bandwidth_(hardware.memory_gbps * 1e9 * hardware.rank_cores) {}
 
 double Machine::ComputeSeconds(const Work& work) const {
-  const double bandwidth = hardware_.memory_gbps * 1e9, peak = hardware_.peak_flops(work.dtype);
-  const double start = hardware_.operation_us * 1e-6, moved = static_cast<double>(work.bytes) / bandwidth;
-  const double width = static_cast<double>(work.width);
+  const Kernels& kernels = work.dtype == DType::kFloat32 ? float32_ : bfloat16_;
+  const double start = hardware_.operation_us * 1e-6;
   switch (work.kind) {
     case WorkKind::kMatmul:
-      return start + std::max(work.flops / (peak * hardware_.matmul_efficiency), moved);
+      return start + MatmulSeconds(work, kernels);
     case WorkKind::kAttentionForward:
-    case WorkKind::kAttentionBackward: {
-      const bool forward = work.kind == WorkKind::kAttentionForward;
-      double efficiency = forward ? forward_.At(width) : backward_.At(width);
-      if (!forward && one_sequence_a_group_) efficiency *= one_sequence_.At(static_cast<double>(work.rows));
-      const double call = work.pairs > 0 ? hardware_.attention_call_us * 1e-6 : 0;
-      return start + call + work.flops / (peak * efficiency) +
-             static_cast<double>(work.state_bytes) / bandwidth;
-    }
+    case WorkKind::kAttentionBackward:
+      return start + AttentionSeconds(work, kernels);
     case WorkKind::kPointwise:
-      return start + moved;
+      return start + OperationSeconds(work, kernels);
     default:
       CHECK(false);
       return 0;
   }
 }
 
+double Machine::MatmulSeconds(const Work& work, const Kernels& kernels) const {
+  const double bytes = static_cast<double>(work.bytes);
+  const double efficiency = kernels.EfficiencyOf(work).At(work.flops / std::max(1.0, bytes));
+  return std::max(work.flops / (hardware_.peak_flops(work.dtype) * efficiency * matmul_threads_),
+                  bytes / bandwidth_);
+}
+
+double Machine::AttentionSeconds(const Work& work, const Kernels& kernels) const {
+  const double state = static_cast<double>(work.state_bytes) / bandwidth_;
+  if (work.pairs == 0) return state;  // is skipped
+  const bool forward = work.kind == WorkKind::kAttentionForward;
+  const double width = static_cast<double>(work.width);
+  double efficiency = (forward ? kernels.attention_forward : kernels.attention_backward).At(width);
+  if (!forward && one_sequence_a_group_) efficiency *= one_sequence_.At(static_cast<double>(work.rows));
+  const Curve& gbps = forward ? kernels.attention_forward_gbps : kernels.attention_backward_gbps;
+  const double rate = gbps.At(width) * 1e9 * hardware_.rank_cores * attention_threads_;
+  return hardware_.attention_call_us * 1e-6 +
+         work.flops / (hardware_.peak_flops(work.dtype) * efficiency * attention_threads_) +
+         (gbps.empty() ? state : static_cast<double>(work.bytes) / rate);
+}
+
+double Machine::OperationSeconds(const Work& work, const Kernels& kernels) const {
+  const double bytes = static_cast<double>(work.bytes);
+  const auto own = kernels.operation_gbps.find(work.name);
+  if (own == kernels.operation_gbps.end()) return bytes / bandwidth_;
+  return bytes / (own->second * 1e9 * hardware_.rank_cores * operation_threads_);
+}
+
 double Machine::CopySeconds(const Work& work) const {
   const Lane lane = LaneOf(work.kind);
   CHECK(lane == Lane::kHost || lane == Lane::kDisk);
-  const double rate = lane == Lane::kHost ? hardware_.host_gbps : hardware_.disk_gbps;
-  return static_cast<double>(work.bytes) / (rate * 1e9);
+  const double disk = work.kind == WorkKind::kFromDisk && hardware_.disk_read_gbps > 0
+                          ? hardware_.disk_read_gbps
+                          : hardware_.disk_gbps;
+  return static_cast<double>(work.bytes) / ((lane == Lane::kHost ? hardware_.host_gbps : disk) * 1e9);
+}
+
+// A disk is waited for without computing.
+double Machine::TransferWork(Lane lane) const {
+  return lane == Lane::kLink || lane == Lane::kHost ? hardware_.transfer_work : 0;
 }
 
 Timeline Simulate(const WorkLog& log, const Machine& machine, int rank, bool with_spans) {
@@ -125,7 +189,14 @@ Timeline Simulate(const WorkLog& log, const Machine& machine, int rank, bool wit
                                              : timeline.attention) += seconds;
         timeline.busy[Index(Lane::kCompute)] += seconds;
         show(work, work.name, now, now + seconds);
-        now += seconds;
+        double late = 0;  // by transfers that still go on when it begins, and take a part of the computing
+        for (size_t queue = 0; queue < kNumQueues; ++queue) {
+          const Lane lane = LaneOfQueue(queue);
+          const double beside = std::clamp(free_at[queue] - now, 0.0, seconds);
+          timeline.waited[Index(lane)] += machine.TransferWork(lane) * beside;
+          late += machine.TransferWork(lane) * beside;
+        }
+        now += seconds + late;
         break;
       }
       case WorkLog::Step::kTransfer: {

@@ -6,9 +6,9 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
-#include <thread>
 
 #include "core/file.h"
+#include "core/machine.h"
 #include "core/names.h"
 #include "data/files.h"
 #include "model/context_extension.h"
@@ -184,9 +184,7 @@ void ResolveRanks(Job& job) {
   c.fsdp_parallelism = job.mesh.fsdp;
   c.context_parallelism = job.mesh.ring;
   c.ulysses_parallelism = job.mesh.ulysses;
-  if (c.threads_per_rank == 0)
-    c.threads_per_rank =
-        std::max<int64_t>(1, static_cast<int64_t>(std::thread::hardware_concurrency()) / c.ranks);
+  if (c.threads_per_rank == 0) c.threads_per_rank = std::max<int64_t>(1, NumCores() / c.ranks);
   const int64_t groups = job.mesh.groups();
   if (c.global_batch_size == 0) c.global_batch_size = groups;
   Require(

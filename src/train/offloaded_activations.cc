@@ -56,7 +56,8 @@ OffloadedActivations::OffloadedActivations(const ModelConfig& config, int64_t ro
       resident_(config, rows, dtype, policy, backend.dry()),
       arena_(backend.dry() ? Arena::Mode::kMeasure : Arena::Mode::kReal,
              AllInFlightBytes(config, rows, dtype, policy)),
-      tier_(TierSlots(config, rows, dtype, policy), directory, background, hooks, backend.recorder()) {
+      tier_(TierSlots(config, rows, dtype, policy), directory, background, hooks, backend.recorder(),
+            backend.shares_host_memory()) {
   CHECK((background == nullptr) == (backend.dry() || !AnyOffloaded(policy)));
   for (const ActivationRow& row : ActivationTable()) {
     if (!IsOffloaded(policy, row.id)) continue;

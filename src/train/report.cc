@@ -1,29 +1,20 @@
 #include "train/report.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <ranges>
 #include <set>
-#include <thread>
 
 #include "core/format.h"
+#include "core/machine.h"
 #include "data/data_report.h"
 #include "train/offloaded_activations.h"
 
 namespace longspan {
 namespace {
-
-std::string CpuModel() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "CPU";
-}
 
 // "; 2 binary files skipped, …"; nothing if all files were read as they are.
 std::string LeftOut(const FileCounts& counts) {
@@ -37,8 +28,6 @@ std::string LeftOut(const FileCounts& counts) {
   add(counts.mended, "file", "with bytes that are not UTF-8, replaced");
   return text;
 }
-
-int64_t PhysicalMemory() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
 // "decoder_layer_input, query_proj, …; by remat_policy save_qkv_proj_with_context".
 std::string KeptActivations(const Job& job) {
@@ -81,7 +70,7 @@ std::string LayerKinds(const Job& job) {
 
 int NumThreads(const Job& job) {
   const int64_t wanted = job.config.ranks * job.config.threads_per_rank;
-  return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max(1u, std::thread::hardware_concurrency())));
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, NumCores()));
 }
 
 std::string Line(std::string_view title, const std::string& value) {
@@ -178,10 +167,9 @@ std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& d
   std::string text;
   const auto line = [&](const char* title, const std::string& value) { text += Line(title, value); };
 
-  line("machine",
-       fmt::format("{}, {}, {}; {} peak {:.0f} GFLOP/s on {} ({})", CpuModel(),
-                   Plural(std::thread::hardware_concurrency(), "core"), FormatBytes(PhysicalMemory()),
-                   c.dtype, peak.flops_per_second / 1e9, Plural(NumThreads(job), "thread"), peak.source));
+  line("machine", fmt::format("{}, {}, {}; {} peak {:.0f} GFLOP/s on {} ({})", CpuModel(),
+                              Plural(NumCores(), "core"), FormatBytes(PhysicalMemory()), c.dtype,
+                              peak.flops_per_second / 1e9, Plural(NumThreads(job), "thread"), peak.source));
   line("target", fmt::format("{}, {} × {}", CpuTargetName(), Plural(c.ranks, "rank"),
                              Plural(c.threads_per_rank, "thread")));
   const std::string fsdp =

@@ -46,8 +46,11 @@ class DiskStorage final : public Tier::Storage {
 }  // namespace
 
 Tier::Tier(const std::vector<TierSlot>& slots, const std::string& directory, Background* background,
-           const OffloadHooks& hooks, WorkRecorder* recorder)
-    : background_(background), recorder_(recorder), on_disk_(!directory.empty()) {
+           const OffloadHooks& hooks, WorkRecorder* recorder, bool shares_host_memory)
+    : background_(background),
+      recorder_(recorder),
+      on_disk_(!directory.empty()),
+      shares_host_memory_(shares_host_memory) {
   int64_t offset = 0;
   for (const TierSlot& slot : slots) {
     const int64_t bytes = InBlocks(slot.bytes);
@@ -83,9 +86,7 @@ Event Tier::Write(int slot, Tensor from, const Event& after) {
   to.written = true;
   bytes_written_ += InBlocks(from.num_bytes());
   if (background_ == nullptr) {
-    const Event event = on_disk_ ? Report(to, {WorkKind::kToHost, WorkKind::kToDisk}, from.num_bytes(), after)
-                                 : Report(to, {WorkKind::kToHost}, from.num_bytes(), after);
-    return to.last = event;
+    return to.last = Report(to, {WorkKind::kToHost, WorkKind::kToDisk}, from.num_bytes(), after);
   }
   return Start(
       to,
@@ -100,10 +101,7 @@ Event Tier::Read(int slot, Tensor to, const Event& after) {
   CHECK(from.written);
   bytes_read_ += InBlocks(to.num_bytes());
   if (background_ == nullptr) {
-    const Event event = on_disk_
-                            ? Report(from, {WorkKind::kFromDisk, WorkKind::kFromHost}, to.num_bytes(), after)
-                            : Report(from, {WorkKind::kFromHost}, to.num_bytes(), after);
-    return from.last = event;
+    return from.last = Report(from, {WorkKind::kFromDisk, WorkKind::kFromHost}, to.num_bytes(), after);
   }
   return Start(
       from,
@@ -122,6 +120,7 @@ Event Tier::Report(const Slot& slot, std::initializer_list<WorkKind> kinds, int6
   if (recorder_ == nullptr) return {};
   after = Both(after, slot.last);
   for (const WorkKind kind : kinds) {
+    if (LaneOf(kind) == Lane::kDisk ? !on_disk_ : on_disk_ && shares_host_memory_) continue;
     Work work;
     work.kind = kind;
     work.name = slot.name;

@@ -25,6 +25,7 @@ class CpuBackend final : public Backend {
   }
 
   int num_threads() const override { return threads_.num; }
+  bool shares_host_memory() const override { return true; }
 
   void Zero(Tensor x) override { cpu::Zero(threads_, x); }
   void Copy(Tensor src, Tensor dst) override {

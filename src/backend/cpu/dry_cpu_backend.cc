@@ -18,6 +18,7 @@ class DryCpuBackend final : public DryBackend {
 
   std::string Describe() const override { return fmt::format("dry run of cpu, {}", Name(target_)); }
   int num_threads() const override { return num_threads_; }
+  bool shares_host_memory() const override { return true; }
 
   void Matmul(const MatmulArgs& args) override {
     DryBackend::Matmul(args);

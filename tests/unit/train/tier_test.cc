@@ -209,6 +209,15 @@ TEST(Tier, ADryOneReportsItsTransfers) {
     EXPECT_EQ(entries[i].work.name, i < 2 ? "a" : "b");
   }
   EXPECT_EQ(host.bytes_written(), ScratchFile::kAlignment);
+
+  // Where the device's memory is the host's a disk is all that is on the way.
+  WorkLog direct;
+  Tier shared({{"b", 64}}, "/nowhere", nullptr, {}, &direct, /*shares_host_memory=*/true);
+  shared.Write(0, tensor);
+  shared.Read(0, tensor);
+  ASSERT_EQ(direct.entries().size(), 2u);
+  EXPECT_EQ(direct.entries()[0].work.kind, WorkKind::kToDisk);
+  EXPECT_EQ(direct.entries()[1].work.kind, WorkKind::kFromDisk);
 }
 
 }  // namespace

@@ -1,0 +1,13 @@
+// The machine that this process runs on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace longspan {
+
+std::string CpuModel();    // as the system names it; "CPU" where it doesn't
+int NumCores();            // that it shows, at least 1
+int64_t PhysicalMemory();  // in bytes
+
+}  // namespace longspan
