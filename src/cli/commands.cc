@@ -5,23 +5,12 @@
 #include "cli/convert_command.h"
 #include "cli/eval_command.h"
 #include "cli/generate_command.h"
-#include "cli/help.h"
 #include "cli/plan_command.h"
-#include "cli/run_config.h"
 #include "cli/tokenize_command.h"
-#include "core/output.h"
-#include "train/job.h"
-#include "train/trainer.h"
+#include "cli/train_command.h"
 
 namespace longspan {
 namespace {
-
-void TrainCommand(std::span<const std::string> arguments) {
-  if (WantsHelp(arguments)) return Answer(TrainHelp());
-  if (!arguments.empty() && arguments[0] == "--help=markdown") return Answer(KeyReference());
-  const Job job = PrepareJob(LoadTrainConfig(arguments));
-  Train(job, WriteRecipe(job.config));
-}
 
 constexpr Command kCommands[] = {
     {"train", "[RECIPE.yml] [key=value ...]", "trains a model", TrainCommand},

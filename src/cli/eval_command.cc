@@ -73,7 +73,7 @@ KeyList EvalKeys(EvalConfig& config) {
       Between(2, kMostChoices));
   keys.Add("task_seed", &config.task_seed, "Seed of the cases.", AtLeast(0));
 
-  keys.AddFrom(train, kRunKeys);
+  AddRunKeys(keys, train, kRunKeys);
 
   keys.Group("Report");
   keys.Add("format", &config.format, "A table, or JSON (docs/reference/eval.md).", {}, {"table", "json"})

@@ -63,7 +63,10 @@ std::string TextOf(const std::string& name, std::string& where) {
   if (name == kThis) {
     where = ThisHardwarePath();
     Require(ExitCode::kUsage, IsRegularFile(where),
-            "hardware this: {} isn't there; `longspan calibrate` measures this machine and writes it", where);
+            "hardware this: {} isn't there; run `longspan calibrate`, which measures this machine and writes "
+            "it, or name "
+            "another machine, hardware=NAME",
+            where);
     return ReadTextFile(where);
   }
   for (const BuiltinHardware& builtin : kBuiltinHardware)

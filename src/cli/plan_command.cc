@@ -12,18 +12,20 @@
 #include "core/file.h"
 #include "core/output.h"
 #include "core/trace.h"
+#include "plan/auto.h"
 #include "plan/frontier.h"
 #include "plan/plan.h"
 #include "plan/report.h"
 #include "plan/search.h"
+#include "train/memory_advice.h"
 
 namespace longspan {
 namespace {
 
 constexpr double kMostTokens = 1LL << 40;
 
-std::string SearchAnswer(const PlanConfig& config, const Hardware& hardware) {
-  const SearchResult result = SearchPlans(config.run, config.document_length, hardware);
+std::string SearchAnswer(const PlanConfig& config, const Job& opened, const Hardware& hardware) {
+  const SearchResult result = SearchPlans(opened, hardware);
   if (config.format == "html") return SearchPage(config.run, hardware, result);
   return config.format == "json" ? SearchJson(result) : SearchTable(result);
 }
@@ -67,7 +69,8 @@ KeyList PlanKeys(PlanConfig& config) {
   KeyList train = TrainKeys(config.run);
   train.Get("data_path").required = false;
   std::vector<std::string_view> names;
-  for (const Key& key : train.keys()) names.push_back(key.name);
+  for (const Key& key : train.keys())
+    if (keys.Find(key.name) == nullptr) names.push_back(key.name);
   keys.AddFrom(train, names);
   return keys;
 }
@@ -89,14 +92,18 @@ void PlanCommand(std::span<const std::string> arguments) {
   Require(ExitCode::kUsage, config.trace.empty() || !(config.search || config.frontier),
           "--trace is of one plan; leave out --search and --frontier");
   Job opened = OpenModel(config.run);  // once with its tokenizer, whose faults the run would meet
-  if (config.search) return Answer(SearchAnswer(config, hardware));
+  opened.document_length = config.document_length;
+  if (config.search) return Answer(SearchAnswer(config, opened, hardware));
   if (config.frontier) return Answer(FrontierAnswer(config, hardware));
-  const Job job = PlannedJob(std::move(opened), config.document_length);
-  const Plan plan = MakePlan(job, hardware, !config.trace.empty());
+  const AutoChoice choice = ChooseAuto(opened, FitOn(hardware), &hardware);
+  opened.config = choice.config;
+  const Job job = PrepareJobWithoutText(std::move(opened));
+  Plan plan = MakePlan(job, hardware, !config.trace.empty());
+  if (!plan.fits) plan.would_fit = WhatFits(job, FitOn(hardware));
   if (!config.trace.empty()) WriteFileAtomically(config.trace, ChromeTrace(plan.timeline.spans));
-  Answer(config.format == "json"   ? PlanJson(job, hardware, plan)
-         : config.format == "html" ? PlanPage(job, hardware, plan)
-                                   : PlanTable(job, hardware, plan));
+  Answer(config.format == "json"   ? PlanJson(job, hardware, plan, choice)
+         : config.format == "html" ? PlanPage(job, hardware, plan, choice)
+                                   : PlanTable(job, hardware, plan, choice));
 }
 
 }  // namespace longspan

@@ -149,11 +149,20 @@ KeyList TrainKeys(TrainConfig& config) {
       "Ranks that share a sequence by heads, inside each place of the ring; 0: the strategy's default; -1: "
       "what is left.",
       Between(-1, kMostRanks));
+  std::vector<std::string_view> strategies = NamesOf(StrategyTable());
+  strategies.push_back("auto");
   keys.Add(
       "context_parallel_strategy", &config.context_parallel_strategy,
       "How ranks that share a sequence compute its attention; a map from each of the model's layer types, "
       "like {sliding_attention: ulysses, full_attention: ring}, has each type done in its own way.",
-      {}, NamesOf(StrategyTable()));
+      {}, std::move(strategies));
+  keys.Add(
+      "hardware", &config.hardware,
+      "Of context_parallel_strategy=auto, which takes the strategy and the sizes of the mesh that are "
+      "planned "
+      "to be the fastest of those that fit and agree with the sizes that are given: the machine that is "
+      "planned for, by a name that `longspan plan` knows or the path of a hardware file; this: the file that "
+      "`longspan calibrate` has made of this machine.");
   keys.Add(
       "context_parallel_layout", &config.context_parallel_layout,
       "Which tokens a rank holds; auto: zigzag where documents are as long as the sequence, striped where "
@@ -164,11 +173,11 @@ KeyList TrainKeys(TrainConfig& config) {
 
   keys.Group("Memory");
   std::vector<std::string_view> policies = NamesOf(RematPolicyTable());
-  policies.push_back("custom");
+  policies.insert(policies.end(), {"custom", "auto"});
   keys.Add(
       "remat_policy", &config.remat_policy,
       "What a layer keeps for the backward pass, which computes the rest again, to the same bits: a named "
-      "policy, or custom, by the nine keys that follow.",
+      "policy, custom, by the nine keys that follow, or auto, the cheapest that fits (docs/memory.md).",
       {}, std::move(policies));
   const auto add_placement = [&](std::string_view name, std::string* field, std::string_view meaning) {
     keys.Add(name, field, meaning, {}, {PlacementNames().begin(), PlacementNames().end()});
@@ -199,6 +208,9 @@ KeyList TrainKeys(TrainConfig& config) {
   keys.Add("offload_directory", &config.offload_directory,
            "A folder on a fast disk: what is offloaded is kept in a file there that has no name and is gone "
            "when the run ends, however it ends; empty: in host memory.");
+  keys.Add("device_memory_limit", &config.device_memory_limit,
+           "What a rank may take of its device's memory, bytes like 24GiB, 80GB or 512MiB: a run that would "
+           "take more is refused before it starts, with what would fit; empty: all that there is.");
   keys.Add(
       "tokens_per_pass", &config.tokens_per_pass,
       "A longer sequence is walked in passes of at most so many tokens, each of the whole documents that "
@@ -235,6 +247,11 @@ KeyList TrainKeys(TrainConfig& config) {
 void AddTrainedModelKey(KeyList& keys, TrainConfig& config) {
   keys.Add("model_path", &config.model_path, "A Hugging Face directory, such as a checkpoint.").required =
       true;
+}
+
+void AddRunKeys(KeyList& keys, const KeyList& train, std::span<const std::string_view> names) {
+  keys.AddFrom(train, names);
+  keys.Get("context_parallel_strategy").choices = NamesOf(StrategyTable());
 }
 
 TrainConfig LoadTrainConfig(std::span<const std::string> arguments) {

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "cli/keys.h"
 #include "train/train_config.h"
@@ -13,6 +14,8 @@ namespace longspan {
 KeyList TrainKeys(TrainConfig& config);
 // model_path where a model is run rather than trained: it must have weights.
 void AddTrainedModelKey(KeyList& keys, TrainConfig& config);
+// The keys of training named here, where nothing is planned: the strategy is not auto.
+void AddRunKeys(KeyList& keys, const KeyList& train, std::span<const std::string_view> names);
 
 // The configuration of `longspan train [RECIPE.yml] [key=value …]`; throws as LoadKeys does.
 TrainConfig LoadTrainConfig(std::span<const std::string> arguments);

@@ -24,7 +24,7 @@ int64_t Arena::AllocationBytes(int64_t bytes) { return RoundUp(bytes, kAlignment
 Arena::Arena(Mode mode, int64_t capacity) : mode_(mode) {
   if (mode == Mode::kMeasure) {
     base_ = reinterpret_cast<char*>(kNowhere);
-    reserved_ = kNowhere;
+    reserved_ = limit_ = kNowhere;
     return;
   }
   const int64_t physical = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
@@ -36,7 +36,7 @@ Arena::Arena(Mode mode, int64_t capacity) : mode_(mode) {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base != MAP_FAILED) {
       base_ = static_cast<char*>(base);
-      reserved_ = size;
+      reserved_ = limit_ = size;
       return;
     }
   }
@@ -56,6 +56,10 @@ Tensor Arena::Allocate(std::string_view name, DType dtype, std::span<const int64
   Require(ExitCode::kResource, bytes <= reserved_ - used_,
           "a step needs more than the {} bytes of address space this process may reserve ({} more for {})",
           reserved_, bytes, name);
+  Require(ExitCode::kResource, bytes <= limit_ - used_,
+          "out of device memory: {} needs {} bytes, and of the {} that the rest of the run leaves to a step "
+          "{} are in use",
+          name, bytes, limit_, used_);
   char* data = base_ + used_;
   used_ += bytes;
   live_.push_back({name, bytes});
@@ -65,6 +69,11 @@ Tensor Arena::Allocate(std::string_view name, DType dtype, std::span<const int64
     if (mode_ == Mode::kReal) Commit(peak_);
   }
   return Tensor(data, dtype, shape);
+}
+
+void Arena::Limit(int64_t bytes) {
+  CHECK(bytes >= used_);
+  limit_ = std::min(bytes, reserved_);
 }
 
 void Arena::Commit(int64_t end) {

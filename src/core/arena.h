@@ -35,6 +35,10 @@ class Arena {
     return Allocate(name, dtype, std::span<const int64_t>(shape.begin(), shape.size()));
   }
 
+  // From here on at most so many bytes are alive at once: what other tensors leave of a device. Where an
+  // allocation would be one too many, it throws Error(kResource).
+  void Limit(int64_t bytes);
+
   // What an allocation of so many bytes takes.
   static int64_t AllocationBytes(int64_t bytes);
 
@@ -68,7 +72,7 @@ class Arena {
 
   Mode mode_;
   char* base_ = nullptr;
-  int64_t reserved_ = 0, committed_ = 0, used_ = 0, peak_ = 0;
+  int64_t reserved_ = 0, limit_ = 0, committed_ = 0, used_ = 0, peak_ = 0;
   std::vector<Allocation> live_, peak_live_;
   mutable std::map<std::string, int64_t, std::less<>> peak_by_name_;
 };

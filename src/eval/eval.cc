@@ -9,7 +9,7 @@
 #include "core/names.h"
 #include "core/output.h"
 #include "eval/report.h"
-#include "train/report.h"
+#include "train/memory_budget.h"
 
 namespace longspan {
 namespace {

@@ -13,7 +13,7 @@
 #include "eval/sampler.h"
 #include "train/checkpoint.h"
 #include "train/job.h"
-#include "train/report.h"
+#include "train/memory_budget.h"
 #include "train/weights.h"
 
 namespace longspan {

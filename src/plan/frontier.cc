@@ -9,7 +9,6 @@
 #include "core/format.h"
 #include "core/page.h"
 #include "plan/report.h"
-#include "train/report.h"
 
 namespace longspan {
 namespace {
@@ -18,6 +17,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kShortest = 4096, kLongest = int64_t{1} << 32;
 
+Job OpenedModel(const TrainConfig& config, int64_t document_length) {
+  Job opened = OpenModelAlone(config);
+  opened.document_length = document_length;
+  return opened;
+}
+
 // One sequence over all ranks, with as little kept as can be: shards of the weights, and layers' inputs
 // on the device or with the host.
 Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_length,
@@ -25,6 +30,7 @@ Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_le
   config.remat_policy = "custom";
   for (const PlacementKey& key : kPlacementKeys) config.*key.field = "remat";
   config.decoder_layer_input = offload ? "offload" : "device";
+  if (!offload) config.offload_directory.clear();
   config.ranks = ranks;
   config.max_target_length = length;
   config.global_batch_size = 1;
@@ -32,7 +38,7 @@ Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_le
   config.shard_parameters = ranks > 1;
   config.context_parallelism = config.ulysses_parallelism = 0;
   config.context_parallel_strategy = {{"", strategy}};
-  return PlanMemory(PlannedJob(OpenModelAlone(config), document_length), hardware);
+  return PlanMemory(PrepareJobWithoutText(OpenedModel(config, document_length)), hardware);
 }
 
 Frontier::Reach ReachOf(const TrainConfig& config, int ranks, int64_t document_length,
@@ -91,13 +97,14 @@ std::vector<std::string> ReachRow(const Frontier::Reach& reach) {
 
 std::vector<std::string> LengthRow(const Candidate& c) {
   return {FormatLength(c.config.max_target_length),
-          fmt::format("{} × {}", c.mesh.context(), c.mesh.data * c.mesh.fsdp),
-          c.strategy == "usp" ? fmt::format("usp {} × {}", c.mesh.ring, c.mesh.ulysses) : c.strategy,
-          c.policy,
+          fmt::format("{} × {}", c.split.mesh.context(), c.split.mesh.groups()),
+          c.split.strategy == "usp" ? fmt::format("usp {} × {}", c.split.mesh.ring, c.split.mesh.ulysses)
+                                    : c.split.strategy,
+          std::string(c.rung->name),
           FormatSeconds(c.plan.step_seconds),
           Percent(c.plan.mfu),
           fmt::format("{:.1f}", c.plan.tokens_per_second_per_device),
-          FormatBytes(c.plan.device_memory_bytes),
+          FormatBytes(c.memory.device_bytes),
           c.plan.bound_by};
 }
 
@@ -119,7 +126,7 @@ Frontier FindFrontier(const TrainConfig& config, int64_t document_length, const 
     TrainConfig at_length = config;
     at_length.max_target_length = length;
     at_length.global_batch_size = 0;
-    SearchResult result = SearchPlans(at_length, std::min(document_length, length), hardware);
+    SearchResult result = SearchPlans(OpenedModel(at_length, document_length), hardware);
     if (result.any_fits()) frontier.by_length.push_back(std::move(result.candidates.front()));
   }
   return frontier;
@@ -140,15 +147,16 @@ std::string FrontierJson(const Frontier& frontier) {
         {{"ranks", r.ranks}, {"max_target_length", r.longest}, {"context_parallel_strategy", r.strategy}});
   for (const Candidate& c : frontier.by_length)
     json["by_length"].push_back({{"max_target_length", c.config.max_target_length},
-                                 {"context_parallel_strategy", c.strategy},
-                                 {"kept", c.policy},
-                                 {"data_parallelism", c.mesh.data},
-                                 {"context_parallelism", c.mesh.ring},
-                                 {"ulysses_parallelism", c.mesh.ulysses},
+                                 {"context_parallel_strategy", c.split.strategy},
+                                 {"kept", std::string(c.rung->name)},
+                                 {"data_parallelism", c.split.mesh.data},
+                                 {"fsdp_parallelism", c.split.mesh.fsdp},
+                                 {"context_parallelism", c.split.mesh.ring},
+                                 {"ulysses_parallelism", c.split.mesh.ulysses},
                                  {"step_seconds", c.plan.step_seconds},
                                  {"mfu", c.plan.mfu},
                                  {"tokens_per_second_per_device", c.plan.tokens_per_second_per_device},
-                                 {"device_memory_bytes", c.plan.device_memory_bytes},
+                                 {"device_memory_bytes", c.memory.device_bytes},
                                  {"bound_by", c.plan.bound_by}});
   return json.dump(2) + "\n";
 }
@@ -180,7 +188,7 @@ std::string FrontierPage(const TrainConfig& config, const Hardware& hardware, co
                                       100 * c.plan.mfu,
                                       {},
                                       fmt::format("{}: {}, {}", FormatLength(c.config.max_target_length),
-                                                  Percent(c.plan.mfu), c.strategy)});
+                                                  Percent(c.plan.mfu), c.split.strategy)});
   }
   std::string body;
   if (!reach.series[0].points.empty())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/work_log.h"
 #include "data/passes.h"
@@ -15,18 +16,7 @@
 namespace longspan {
 namespace {
 
-int64_t Total(const std::map<std::string, int64_t>& bytes) {
-  int64_t total = 0;
-  for (const auto& [name, n] : bytes) total += n;
-  return total;
-}
-
 std::string GiB(int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
-
-// Whether ranks of this strategy share heads, and then over how many of them.
-int HeadRanks(const std::string& strategy, const MeshShape& mesh) {
-  return strategy == "usp" ? mesh.ulysses : strategy == "ulysses" ? mesh.context() : 1;
-}
 
 // Adds each context rank's pairs of one pass in all layers.
 void AddPairs(const Job& job, const Layout& layout, const Documents& documents, std::vector<double>& pairs) {
@@ -36,7 +26,7 @@ void AddPairs(const Job& job, const Layout& layout, const Documents& documents, 
     const Mask mask = MakeMask(MaskOf(job.model.layer_kinds[kind], job.mask), documents);
     const double layers =
         static_cast<double>(std::ranges::count(job.model.layer_kind_of, static_cast<int>(kind)));
-    const int head_ranks = HeadRanks(job.strategies[kind], job.mesh);
+    const int head_ranks = job.head_ranks(kind);
     const std::vector<HeadShare> shares = DealHeads(kv_of, head_ranks);
     for (int first = 0; first < layout.num_ranks(); first += head_ranks) {
       std::vector<Range> rows;
@@ -74,15 +64,17 @@ void SplitMemory(const DryRun& dry, bool is_cpu, Plan& plan) {
     if (bytes == 0) continue;
     (name == "sequences" && !is_cpu ? plan.host_memory : plan.memory)[name] = bytes;
   }
-  plan.device_memory_bytes = Total(plan.memory);
-  plan.host_memory_bytes = Total(plan.host_memory);
+  plan.device_memory_bytes = TotalBytes(plan.memory);
+  plan.host_memory_bytes = TotalBytes(plan.host_memory);
 }
 
-void CheckFit(const Hardware& hardware, Plan& plan) {
+void CheckFit(const Job& job, const Hardware& hardware, Plan& plan) {
   plan.device_memory_limit = hardware.usable_memory_bytes();
   plan.host_memory_limit = hardware.is_cpu()
                                ? std::max<int64_t>(0, plan.device_memory_limit - plan.device_memory_bytes)
                                : hardware.host_memory_bytes();
+  if (const int64_t limit = job.device_memory_limit(); limit > 0)
+    plan.device_memory_limit = std::min(plan.device_memory_limit, limit);
   if (plan.device_memory_bytes > plan.device_memory_limit) {
     plan.misfit =
         fmt::format("device memory: {} of {}", GiB(plan.device_memory_bytes), GiB(plan.device_memory_limit));
@@ -114,7 +106,7 @@ Plan StartPlan(const Job& job, const Hardware& hardware, WorkLog* log) {
   plan.pairs_by_rank = PairsByRank(job);
   const DryRun dry = RunDry(job, BusiestRank(plan), {.accelerator = !hardware.is_cpu(), .recorder = log});
   SplitMemory(dry, hardware.is_cpu(), plan);
-  CheckFit(hardware, plan);
+  CheckFit(job, hardware, plan);
   plan.bytes_sent = dry.step_traffic.bytes_sent;
   plan.messages_sent = dry.step_traffic.messages_sent;
   return plan;
@@ -129,17 +121,19 @@ double Plan::balance() const {
              : *std::ranges::max_element(pairs_by_rank) * static_cast<double>(pairs_by_rank.size()) / sum;
 }
 
-Job PlannedJob(Job opened, int64_t document_length) {
-  opened.document_length = document_length;
-  return PrepareJobWithoutText(std::move(opened));
-}
-
 Hardware RankHardware(const Job& job, const Hardware& machine) {
   return machine.OfRank(job.mesh.ranks(), job.config.threads_per_rank);
 }
 
 Plan PlanMemory(const Job& job, const Hardware& machine) {
   return StartPlan(job, RankHardware(job, machine), nullptr);
+}
+
+MemoryCheck FitOn(const Hardware& machine) {
+  return [&machine](const Job& job) -> MemoryFit {
+    Plan plan = PlanMemory(job, machine);
+    return {plan.device_memory_bytes, plan.host_memory_bytes, std::move(plan.misfit)};
+  };
 }
 
 Plan MakePlan(const Job& job, const Hardware& machine, bool with_spans) {

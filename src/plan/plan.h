@@ -11,6 +11,7 @@
 #include "plan/hardware.h"
 #include "plan/simulate.h"
 #include "train/job.h"
+#include "train/memory_budget.h"
 
 namespace longspan {
 
@@ -18,10 +19,11 @@ struct Plan {
   // Memory of the rank that has most to compute, by name. On a CPU, where both are one, what is offloaded to
   // the host has what the rest leaves.
   bool fits = false;
-  std::string misfit;  // what it lacks; empty if it fits
+  std::string misfit;                  // what it lacks; empty if it fits
+  std::vector<std::string> would_fit;  // keys with which it would (WhatFits), where that was asked
   std::map<std::string, int64_t> memory, host_memory, disk;
   int64_t device_memory_bytes = 0, host_memory_bytes = 0;  // their sums
-  int64_t device_memory_limit = 0, host_memory_limit = 0;
+  int64_t device_memory_limit = 0, host_memory_limit = 0;  // the hardware's, or device_memory_limit if less
 
   // A step.
   double step_seconds = 0;
@@ -46,10 +48,9 @@ struct Plan {
 // The machine as a rank of this job has it.
 Hardware RankHardware(const Job& job, const Hardware& machine);
 
-// The job that is planned: no text is opened. `document_length`: Job::document_length.
-Job PlannedJob(Job opened, int64_t document_length);
 // Memory and whether it fits alone: a plan whose time is 0. In a fraction of the time.
 Plan PlanMemory(const Job& job, const Hardware& machine);
+MemoryCheck FitOn(const Hardware& machine);  // which outlives it
 // Of a job without text or with one (Job::EqualDocuments); `with_spans`: the timeline keeps each operation.
 Plan MakePlan(const Job& job, const Hardware& machine, bool with_spans = false);
 

@@ -9,7 +9,6 @@
 
 #include "core/format.h"
 #include "core/page.h"
-#include "train/report.h"
 
 namespace longspan {
 namespace {
@@ -24,12 +23,6 @@ std::string StrategiesOf(const Job& job) {
 
 std::string Line(std::string_view title, const std::string& value) {
   return fmt::format("{:<9} {}\n", title, value);
-}
-
-std::vector<std::pair<std::string, int64_t>> LargestFirst(const std::map<std::string, int64_t>& memory) {
-  std::vector<std::pair<std::string, int64_t>> rows(memory.begin(), memory.end());
-  std::ranges::stable_sort(rows, [](const auto& a, const auto& b) { return a.second > b.second; });
-  return rows;
 }
 
 std::string MemoryLines(const std::map<std::string, int64_t>& memory) {
@@ -102,9 +95,9 @@ std::string TextTable(const std::vector<std::string>& header,
   return text;
 }
 
-std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan) {
+std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice) {
   const TrainConfig& c = job.config;
-  std::string text;
+  std::string text = AutoText(choice);
   text +=
       Line("machine", fmt::format("{}: {} of {}, {:g} TFLOP/s each in {}", hardware.hardware_name,
                                   Plural(job.mesh.ranks(), "device"), FormatBytes(plan.device_memory_limit),
@@ -129,6 +122,7 @@ std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan
                                plan.host_memory_bytes <= plan.host_memory_limit ? "fits" : "does not fit"));
   text += MemoryLines(plan.host_memory);
   if (!plan.disk.empty()) text += Line("disk", "a device") + MemoryLines(plan.disk);
+  for (const std::string& keys : plan.would_fit) text += Line("would fit", keys);
   text += Line("time", fmt::format("{} a step, bound by {}: {}", FormatSeconds(plan.step_seconds),
                                    plan.bound_by, PartsText(plan)));
   text += Line("speed", fmt::format("{:.1f} tokens/s a device; MFU {} ({} as MaxText counts), HFU {}",
@@ -145,7 +139,7 @@ std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan
   return text;
 }
 
-std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan) {
+std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice) {
   const Timeline& t = plan.timeline;
   std::vector<std::vector<std::string>> memory, time;
   for (const auto& [name, bytes] : LargestFirst(plan.memory)) memory.push_back({name, FormatBytes(bytes)});
@@ -163,13 +157,15 @@ std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan)
                   FormatLength(job.config.max_target_length), job.mesh.ranks(), hardware.hardware_name),
       fmt::format("{}; {} a step, MFU {}, {:.1f} tokens/s a device; planned, not measured", verdict,
                   FormatSeconds(plan.step_seconds), Percent(plan.mfu), plan.tokens_per_second_per_device),
-      fmt::format("<h2>A step</h2>\n{}<h2>Lanes</h2>\n{}<h2>Memory of a device: {} of {}</h2>\n{}",
-                  HtmlTable({"part", "time", "of the step"}, time),
-                  HtmlTable({"lane", "busy", "of the step"}, lanes), FormatBytes(plan.device_memory_bytes),
-                  FormatBytes(plan.device_memory_limit), HtmlTable({"what", "bytes"}, memory)));
+      (choice.empty() ? "" : fmt::format("<h2>Chosen</h2>\n<pre>{}</pre>\n", EscapeHtml(AutoText(choice)))) +
+          fmt::format("<h2>A step</h2>\n{}<h2>Lanes</h2>\n{}<h2>Memory of a device: {} of {}</h2>\n{}",
+                      HtmlTable({"part", "time", "of the step"}, time),
+                      HtmlTable({"lane", "busy", "of the step"}, lanes),
+                      FormatBytes(plan.device_memory_bytes), FormatBytes(plan.device_memory_limit),
+                      HtmlTable({"what", "bytes"}, memory)));
 }
 
-std::string PlanJson(const Job& job, const Hardware& hardware, const Plan& plan) {
+std::string PlanJson(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice) {
   const TrainConfig& c = job.config;
   const Timeline& t = plan.timeline;
   Json json = {{"hardware", hardware.hardware_name},
@@ -183,8 +179,11 @@ std::string PlanJson(const Job& job, const Hardware& hardware, const Plan& plan)
                {"ulysses_parallelism", job.mesh.ulysses},
                {"context_parallel_strategy", StrategiesOf(job)},
                {"context_parallel_layout", c.context_parallel_layout},
+               {"remat_policy", c.remat_policy},
+               {"chosen", choice.empty() ? Json() : AutoJson(choice)},
                {"fits", plan.fits},
                {"misfit", plan.misfit},
+               {"would_fit", plan.would_fit},
                {"device_memory_bytes", plan.device_memory_bytes},
                {"device_memory_limit", plan.device_memory_limit},
                {"host_memory_bytes", plan.host_memory_bytes},

@@ -4,13 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "plan/auto.h"
 #include "plan/plan.h"
 
 namespace longspan {
 
-std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan);
-std::string PlanJson(const Job& job, const Hardware& hardware, const Plan& plan);
-std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan);
+// With what was chosen for it, if anything was.
+std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice);
+std::string PlanJson(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice);
+std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice);
 
 // "1.23 s", "45.6 ms", "2 h 03 min".
 std::string FormatSeconds(double seconds);

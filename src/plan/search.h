@@ -2,24 +2,12 @@
 // others lose.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "plan/plan.h"
-#include "train/train_config.h"
+#include "plan/candidate.h"
 
 namespace longspan {
-
-struct Candidate {
-  TrainConfig config;  // resolved, but for what a search chooses as it was asked for
-  MeshShape mesh;
-  std::string strategy;  // "none" where a rank has whole sequences
-  std::string policy;    // what a layer keeps for its backward pass
-  std::string layout;
-  Plan plan;
-  std::string verdict;  // of one that isn't the fastest: what it loses by
-};
 
 struct SearchResult {
   std::vector<Candidate> candidates;  // those that fit, by tokens a second; then the others, by memory
@@ -27,15 +15,12 @@ struct SearchResult {
   bool any_fits() const { return smallest_context > 0; }
 };
 
-// Over strategy, ring, ulysses, data parallel ranks, sharded and whole weights, and remat_policy for
-// config.ranks; each group of ranks that shares sequences has one a step unless global_batch_size says how
-// many there are in all, which then rules out numbers of groups that don't divide it. What else `config` says
-// is kept, but its keys for the mesh and the strategy. Throws Error(kUsage) where nothing can be planned at
-// all.
-SearchResult SearchPlans(const TrainConfig& config, int64_t document_length, const Hardware& hardware);
-
-// As they are given to `longspan train`.
-std::string KeysOf(const Candidate& candidate);
+// Every split of config.ranks (AllSplits) on every rung of the memory ladder; each group of ranks that shares
+// sequences has one a step unless global_batch_size says how many there are in all, which then rules out
+// numbers of groups that don't divide it. What else the configuration of `opened`, a model, says is kept, but
+// its keys for the mesh, the strategy and what a layer keeps. Throws Error(kUsage) where nothing can be
+// planned at all.
+SearchResult SearchPlans(const Job& opened, const Hardware& hardware);
 
 std::string SearchTable(const SearchResult& result);
 std::string SearchJson(const SearchResult& result);

@@ -6,14 +6,16 @@
 #include <ctime>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "core/file.h"
+#include "core/format.h"
 #include "core/machine.h"
 #include "core/names.h"
 #include "data/files.h"
 #include "model/context_extension.h"
-#include "model/remat_policy.h"
 #include "train/offloaded_activations.h"
+#include "train/placement.h"
 #include "train/run_directory.h"
 
 namespace longspan {
@@ -241,46 +243,11 @@ void ResolveAttention(Job& job) {
 
   // One long document is balanced by zigzag, many short ones by stripes (docs/parallel.md, "Layouts").
   if (c.context_parallel_layout == "auto") {
-    int64_t documents = std::ssize(job.EqualDocuments()), tokens = c.max_target_length;
-    if (!job.sources.empty()) documents = tokens = 0;
-    for (const DataSource& source : job.sources) {
-      documents += source.corpus->num_documents();
-      tokens += source.corpus->total_tokens();
-    }
     const LayoutKind kind =
-        tokens / documents < job.pass_length() / 2 ? LayoutKind::kStriped : LayoutKind::kZigzag;
+        job.mean_document_length() < job.pass_length() / 2 ? LayoutKind::kStriped : LayoutKind::kZigzag;
     c.context_parallel_layout = Name(job.mesh.context() == 1 ? LayoutKind::kContiguous : kind);
   }
   ParseLayoutKind(c.context_parallel_layout);
-}
-
-// remat_policy, and the keys of custom, as a placement of each activation.
-ActivationPolicy ResolvePolicy(TrainConfig& c) {
-  if (c.remat_policy == "custom") {
-    ActivationPolicy policy;
-    for (const auto& [id, field] : kPlacementKeys) {
-      if ((c.*field).empty()) c.*field = id == Activation::kDecoderLayerInput ? "device" : "remat";
-      policy.Set(id, ParsePlacement(c.*field));
-    }
-    Require(
-        ExitCode::kUsage, policy.Keeps(Activation::kDecoderLayerInput),
-        "decoder_layer_input=remat: only all the layers below could compute a layer's input again, and all "
-        "else that the layer computes again is made from it; give device or offload");
-    return policy;
-  }
-  for (const auto& [id, field] : kPlacementKeys)
-    Require(ExitCode::kUsage, (c.*field).empty(),
-            "{} is {}, but remat_policy is {}, which says itself what a layer keeps; leave {} out, or give "
-            "remat_policy=custom and all that is to be kept",
-            RowOf(id).name, c.*field, c.remat_policy, RowOf(id).name);
-  std::vector<std::string_view> names = {"custom"};
-  for (const RematPolicyRow& row : RematPolicyTable()) {
-    if (row.name == c.remat_policy) return row.policy;
-    names.push_back(row.name);
-  }
-  throw Error(
-      fmt::format("remat_policy: none is called {}{}", c.remat_policy, Suggestion(c.remat_policy, names)),
-      ExitCode::kUsage);
 }
 
 // Of the longest document in `longest`, if one of this corpus is longer.
@@ -305,7 +272,7 @@ void CheckPasses(const Job& job) {
 }
 
 void ResolveActivations(Job& job) {
-  const ActivationPolicy policy = ResolvePolicy(job.config);
+  const ActivationPolicy policy = ResolvePlacement(job.config);
   if (job.forward_only) return;
   for (const auto& [id, field] : kPlacementKeys) {
     if (!IsRead(job.model, id)) continue;
@@ -357,6 +324,7 @@ void ResolveRun(TrainConfig& c) {
 void Resolve(Job& job) {
   ParsePacking(job.config.packing);
   job.dtype = job.config.dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
+  job.device_memory_limit();  // throws for what is no number of bytes
   ResolveRanks(job);
   ResolveAttention(job);
   ResolveActivations(job);
@@ -382,6 +350,10 @@ Layout Job::MakeLayout() const {
                 config.stripe_length);
 }
 
+int Job::head_ranks(size_t kind) const {
+  return strategies[kind] == "usp" ? mesh.ulysses : strategies[kind] == "ulysses" ? mesh.context() : 1;
+}
+
 int64_t Job::pass_length() const {
   if (config.tokens_per_pass == 0) return config.max_target_length;
   return std::min(config.tokens_per_pass, config.max_target_length);
@@ -393,6 +365,27 @@ Documents Job::EqualDocuments() const {
   for (int64_t begin = 0; begin < length; begin += step)
     documents.push_back({begin, std::min(begin + step, length)});
   return documents;
+}
+
+int64_t Job::mean_document_length() const {
+  if (sources.empty()) return config.max_target_length / std::ssize(EqualDocuments());
+  int64_t documents = 0, tokens = 0;
+  for (const DataSource& source : sources) {
+    documents += source.corpus->num_documents();
+    tokens += source.corpus->total_tokens();
+  }
+  return tokens / documents;
+}
+
+int64_t Job::device_memory_limit() const {
+  const std::string& text = config.device_memory_limit;
+  if (text.empty()) return 0;
+  const std::optional<int64_t> bytes = ParseBytes(text);
+  Require(ExitCode::kUsage, bytes.value_or(0) > 0,
+          "device_memory_limit is '{}'; wanted are bytes, like 24GiB, 80GB or 512MiB (KiB, MiB, GiB and TiB "
+          "count by 1024, KB, MB, GB and TB by 1000)",
+          text);
+  return *bytes;
 }
 
 MixtureReader Job::MakeReader() const {
@@ -428,8 +421,25 @@ Job OpenTrainedModel(const TrainConfig& config) {
   return job;
 }
 
-Job PrepareJob(Job opened) {
+Job OpenText(Job opened) {
   LoadText(opened);
+  return opened;
+}
+
+Job OfSameModel(const Job& other, const TrainConfig& config) {
+  Job job;
+  job.config = config;
+  job.model = other.model;
+  job.model_json = other.model_json;
+  job.config_changes = other.config_changes;
+  job.model_directory = other.model_directory;
+  job.document_length = other.sources.empty() ? other.document_length
+                                              : std::min(other.mean_document_length(), job.pass_length());
+  return job;
+}
+
+Job PrepareJob(Job opened) {
+  if (opened.sources.empty()) LoadText(opened);
   Resolve(opened);
   return opened;
 }

@@ -40,6 +40,8 @@ struct Job {
 
   ModelOptions model_options() const;
   Layout MakeLayout() const;
+  // How many ranks share the heads of layers of this kind; consecutive ones of those of a sequence.
+  int head_ranks(size_t kind) const;
   // Rows of a sequence that are worked on at once.
   int64_t pass_length() const;
   int64_t micro_steps() const { return config.global_batch_size / mesh.groups(); }
@@ -47,6 +49,10 @@ struct Job {
   bool has_several_passes() const { return micro_steps() > 1 || pass_length() < config.max_target_length; }
   // Documents of document_length that fill a sequence.
   Documents EqualDocuments() const;
+  // Tokens of a document of the text, or of EqualDocuments.
+  int64_t mean_document_length() const;
+  // Bytes of a rank's device memory, device_memory_limit; 0: no limit. Throws Error(kUsage) for another text.
+  int64_t device_memory_limit() const;
   // Of the data that is trained on, and of the held-out text, from their beginnings.
   MixtureReader MakeReader() const;
   SequenceReader MakeEvalReader() const;
@@ -55,16 +61,20 @@ struct Job {
 
 // Throws Error (kUsage for a key, kInput for a model or a text) naming what to change.
 Job PrepareJob(const TrainConfig& config);
-// The first half of it, model and tokenizer; and the other, which opens the text and resolves what is left
-// open.
+// The first half of it, model and tokenizer; then the text; and the last, which resolves what is left open.
 Job OpenModel(const TrainConfig& config);
 // Without its tokenizer, which may take longer to read than a job takes to plan.
 Job OpenModelAlone(const TrainConfig& config);
 // The same of a model to run forward only, which must have weights: a built-in one is refused.
 Job OpenTrainedModel(const TrainConfig& config);
-Job PrepareJob(Job opened);
+Job OpenText(Job opened);
+Job PrepareJob(Job opened);  // with its text opened or without
 // The other half where sequences of max_target_length rows come from elsewhere, in a layout that is given.
 Job PrepareJobWithoutText(Job opened);
+// Opened, without tokenizer or text, with the model of another: `config` says nothing else of model_path and
+// rope_*, and its sequences and passes are no longer. Documents are as long as the other's, of a text in the
+// mean.
+Job OfSameModel(const Job& other, const TrainConfig& config);
 // Of a model and a text that are in memory, instead of what model_path and data_path name; no evaluation.
 Job PrepareJob(const TrainConfig& config, const ModelConfig& model, std::unique_ptr<Corpus> corpus);
 

@@ -1,9 +1,14 @@
 #include "train/replica.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "comm/dry_comm.h"
+#include "core/check.h"
 #include "data/passes.h"
+#include "model/sequence.h"
+#include "parallel/ulysses.h"
 #include "train/optimizer.h"
 
 namespace longspan {
@@ -106,6 +111,15 @@ int64_t Replica::memory_bytes() const {
   return sum;
 }
 
+void Replica::LimitMemory(int64_t bytes) {
+  const Arena& arena = backend_->arena();
+  const int64_t others = memory_bytes() - arena.peak_bytes();
+  Require(ExitCode::kResource, others <= bytes,
+          "out of device memory: weights, activations and tables of a rank take {} bytes of {}", others,
+          bytes);
+  backend_->arena().Limit(bytes - others);
+}
+
 std::map<std::string, int64_t> DryRun::AllMemory() const {
   std::map<std::string, int64_t> all = memory;
   for (const auto& [name, bytes] : host_memory) all["host." + name] += bytes;
@@ -147,11 +161,38 @@ DryRun RunDry(const Job& job, int rank, const DryRunOptions& options) {
   result.offload_bytes_written = replica.offload_bytes_written();
   if (options.recorder != nullptr && !job.forward_only) FinishStep(job, replica, batch);
   result.step_traffic = world->traffic();
-  if (job.eval_corpus) replica.Loss(batch);
+  if (job.config.eval_interval > 0 && options.recorder == nullptr) replica.Loss(batch);
   result.memory = replica.MemoryByName();
   (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();
   result.memory["sequences"] = SequenceBytes(job);
   return result;
+}
+
+// Of ranks that share a sequence one for each number of heads, the first; of groups the first.
+DryRun RunDryOfLargest(const Job& job) {
+  const std::vector<int32_t> kv_of = KvHeads(job.model);
+  std::vector<std::vector<HeadShare>> shares;  // by kind
+  for (size_t kind = 0; kind < job.strategies.size(); ++kind)
+    shares.push_back(DealHeads(kv_of, job.head_ranks(kind)));
+  std::set<std::vector<int64_t>> seen;
+  DryRun largest;
+  int64_t largest_bytes = -1;
+  for (int rank = 0; rank < job.mesh.context(); ++rank) {
+    std::vector<int64_t> heads;
+    for (const std::vector<HeadShare>& dealt : shares) {
+      const HeadShare& its = dealt[static_cast<size_t>(rank) % dealt.size()];
+      heads.insert(heads.end(), {its.query_heads.size(), its.kv_heads.size()});
+    }
+    if (!seen.insert(heads).second) continue;
+    DryRun dry = RunDry(job, rank);
+    int64_t bytes = 0;
+    for (const auto& [name, n] : dry.memory) bytes += n;
+    if (bytes > largest_bytes) {
+      largest = std::move(dry);
+      largest_bytes = bytes;
+    }
+  }
+  return largest;
 }
 
 }  // namespace longspan

@@ -50,6 +50,8 @@ class Replica {
   std::map<std::string, int64_t> MemoryByName() const;
   std::map<std::string, int64_t> OffloadedByName() const;
   int64_t memory_bytes() const;  // on the device
+  // Holds what it takes on the device to so many bytes: a step that took more would throw Error(kResource).
+  void LimitMemory(int64_t bytes);
   // Written to the tier so far; of the time that the backend waited, that for the tier.
   int64_t offload_bytes_written() const { return activations_.tier().bytes_written(); }
   double offload_wait_seconds() const { return activations_.wait_seconds(); }
@@ -90,6 +92,9 @@ struct DryRunOptions {
   WorkRecorder* recorder = nullptr;  // gets the work of a whole step: all micro-steps and the update
 };
 DryRun RunDry(const Job& job, int rank, const DryRunOptions& options = {});
+// Of the rank that takes most memory. They differ in their shards of the weights, of which the first is the
+// largest, and in the heads that they are dealt where these don't divide evenly.
+DryRun RunDryOfLargest(const Job& job);
 
 // Ids and targets of the sequences that a rank holds during a step.
 int64_t SequenceBytes(const Job& job);

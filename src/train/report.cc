@@ -3,14 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <ranges>
 #include <set>
 
 #include "core/format.h"
 #include "core/machine.h"
 #include "data/data_report.h"
+#include "train/memory_budget.h"
 #include "train/offloaded_activations.h"
 
 namespace longspan {
@@ -35,23 +34,6 @@ std::string KeptActivations(const Job& job) {
   for (const ActivationRow& row : ActivationTable())
     if (row.id != Activation::kContextLse && job.activations.Keeps(row.id)) names.push_back(row.name);
   return fmt::format("{}; by remat_policy {}", fmt::join(names, ", "), job.config.remat_policy);
-}
-
-using Named = std::pair<std::string, int64_t>;
-
-std::vector<Named> LargestFirst(const std::map<std::string, int64_t>& memory) {
-  std::vector<Named> rows;
-  for (const auto& [name, bytes] : memory)
-    if (bytes > 0) rows.emplace_back(name, bytes);
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const Named& a, const Named& b) { return a.second > b.second; });
-  return rows;
-}
-
-int64_t Total(const std::map<std::string, int64_t>& memory) {
-  int64_t total = 0;
-  for (const auto& [name, bytes] : memory) total += bytes;
-  return total;
 }
 
 // "5 of sliding_attention, window 512, by ulysses; 1 of full_attention, by ring".
@@ -79,7 +61,7 @@ std::string Line(std::string_view title, const std::string& value) {
 
 // A row for each name, the largest first.
 std::string MemoryTable(const std::map<std::string, int64_t>& memory) {
-  const std::vector<Named> rows = LargestFirst(memory);
+  const auto rows = LargestFirst(memory);
   size_t width = 0;
   for (const auto& [name, bytes] : rows) width = std::max(width, name.size());
   std::string text;
@@ -100,8 +82,8 @@ std::string OffloadLines(const Job& job, const DryRun& dry) {
   const bool in_passes =
       job.pass_length() < job.config.max_target_length;  // whose number the documents decide
   const int64_t written = dry.offload_bytes_written * job.mesh.ranks() * (in_passes ? 1 : job.micro_steps());
-  return Line("offload", fmt::format("{} a rank in {}; {} written a {}", FormatBytes(Total(offloaded)), where,
-                                     FormatBytes(written), in_passes ? "pass" : "step")) +
+  return Line("offload", fmt::format("{} a rank in {}; {} written a {}", FormatBytes(TotalBytes(offloaded)),
+                                     where, FormatBytes(written), in_passes ? "pass" : "step")) +
          MemoryTable(offloaded);
 }
 
@@ -138,22 +120,6 @@ std::string DataLines(const Job& job, const DataSource& source) {
 }
 
 }  // namespace
-
-std::string FormatBytes(int64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double x = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (x >= 1024 && unit + 1 < kUnits.size()) {
-    x /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes)
-                   : fmt::format("{:.{}f} {}", x,
-                                 x < 10    ? 2
-                                 : x < 100 ? 1
-                                           : 0,
-                                 kUnits[unit]);
-}
 
 MachinePeak FindPeak(const Job& job) {
   if (job.config.peak_tflops > 0) return {job.config.peak_tflops * 1e12, "given"};
@@ -197,28 +163,14 @@ std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& d
                 : ""));
   line("keeps", KeptActivations(job));
 
-  line("memory", fmt::format("{} a rank", FormatBytes(Total(dry.memory))));
+  line("memory", fmt::format("{} a rank{}", FormatBytes(TotalBytes(dry.memory)),
+                             c.device_memory_limit.empty()
+                                 ? ""
+                                 : fmt::format(" of {} (device_memory_limit)", c.device_memory_limit)));
   text += MemoryTable(dry.memory);
   if (AnyOffloaded(job.activations)) text += OffloadLines(job, dry);
   line("run", job.run_directory());
   return text;
-}
-
-void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory) {
-  const int64_t total = Total(memory);
-  if (total <= PhysicalMemory() / job.mesh.ranks()) return;
-  std::string largest;
-  for (const auto& [name, bytes] : LargestFirst(memory) | std::views::take(3))
-    largest += fmt::format("{}{} {}", largest.empty() ? "" : ", ", name, FormatBytes(bytes));
-  throw Error(
-      fmt::format("the run needs {} a rank on {}, and this machine has {}; the largest are {}. Shorten "
-                  "max_target_length, or take a smaller model{}{}",
-                  FormatBytes(total), Plural(job.mesh.ranks(), "rank"), FormatBytes(PhysicalMemory()),
-                  largest, job.mesh.groups() > 1 ? " or fewer data parallel ranks" : "",
-                  job.mesh.ranks() > 1 && !job.config.shard_parameters && !job.forward_only
-                      ? ", or set shard_parameters=true"
-                      : ""),
-      ExitCode::kResource);
 }
 
 }  // namespace longspan

@@ -16,16 +16,9 @@ struct MachinePeak {
 };
 MachinePeak FindPeak(const Job& job);
 
-// Machine, CPU target, ranks and mesh, model size, data, tokens a step, memory by name of the first rank,
-// whose dry run it is given, and where what is offloaded goes. Throws Error(kResource) if offload_directory
-// can't be used.
+// Machine, CPU target, ranks and mesh, model size, data, tokens a step, memory by name of the rank that
+// takes most, whose dry run it is given, and where what is offloaded goes. Throws Error(kResource) if
+// offload_directory can't be used.
 std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& dry);
-
-// Throws Error(kResource) naming the largest tensors if the ranks together need more than the machine's
-// memory.
-void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory);
-
-// "1.50 GiB", "12.3 MiB", "640 B".
-std::string FormatBytes(int64_t bytes);
 
 }  // namespace longspan

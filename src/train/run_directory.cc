@@ -108,7 +108,7 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& resume, c
             path);
     Require(ExitCode::kUsage, CheckpointToResume(path, resume) == checkpoint,
             "another run has just changed the run directory {}; start again, or give another run_name", path);
-    WriteFileAtomically(path + "/config.yml", config_yaml);
+    WriteFileAtomically(ConfigIn(path), config_yaml);
     if (HasMetrics(path)) CutMetrics(MetricsIn(path), step);
   } catch (...) {
     close(lock_fd_);

@@ -32,6 +32,7 @@ class RunDirectory {
   int lock_fd_ = -1;
 };
 
+inline std::string ConfigIn(const std::string& run_directory) { return run_directory + "/config.yml"; }
 inline std::string CheckpointsIn(const std::string& run_directory) { return run_directory + "/checkpoints"; }
 inline std::string MetricsIn(const std::string& run_directory) { return run_directory + "/metrics.jsonl"; }
 

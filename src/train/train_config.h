@@ -51,7 +51,8 @@ struct TrainConfig {
   bool shard_parameters = false;
   int64_t context_parallelism = 0, ulysses_parallelism = 0;  // 0: the strategy's default; −1: what is left
   // By the model's layer types; one for all of them stands under "".
-  std::map<std::string, std::string> context_parallel_strategy = {{"", "ring"}};
+  std::map<std::string, std::string> context_parallel_strategy = {{"", "ring"}};  // or auto
+  std::string hardware = "this";                 // planned for where that is auto
   std::string context_parallel_layout = "auto";  // auto | contiguous | zigzag | striped
   int64_t stripe_length = 64;
 
@@ -60,8 +61,9 @@ struct TrainConfig {
   // Of custom: device | offload | remat; empty: device for the input of a layer, remat for the others.
   std::string decoder_layer_input, query_proj, key_proj, value_proj, context, out_proj, mlpwi_0, mlpwi_1,
       mlpwo;
-  std::string offload_directory;  // empty: what is offloaded goes to host memory
-  int64_t tokens_per_pass = 0;    // 0: all of a sequence
+  std::string offload_directory;    // empty: what is offloaded goes to host memory
+  std::string device_memory_limit;  // of a rank, bytes like 24GiB; empty: none
+  int64_t tokens_per_pass = 0;      // 0: all of a sequence
 
   // Attention and numbers.
   std::string attention_mask = "causal";

@@ -11,6 +11,7 @@
 #include "core/output.h"
 #include "model/flops.h"
 #include "train/checkpoint.h"
+#include "train/memory_budget.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/replica.h"
@@ -77,7 +78,10 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
       peak_flops_(peak_flops),
       replica_(job, MakeCpuBackend(static_cast<int>(job.config.threads_per_rank)), world),
       optimizer_(config_, replica_.backend(), replica_.weights()),
-      reader_(job.MakeReader()) {}
+      reader_(job.MakeReader()) {
+  if (const int64_t limit = job.device_memory_limit(); limit > 0)
+    replica_.LimitMemory(limit - SequenceBytes(job));
+}
 
 StepMetrics Trainer::Step() {
   const Tally before = TallyNow();
@@ -277,9 +281,10 @@ void Train(const Job& job, const std::string& config_yaml) {
   if (!checkpoint.empty()) CheckCheckpointModel(checkpoint, job.model);
   const MachinePeak peak = FindPeak(job);
   RequireMemory(job, {{"sequences", SequenceBytes(job)}});  // before a dry run makes one
-  const DryRun dry = RunDry(job, 0);
+  const DryRun dry = RunDryOfLargest(job);
   Show(StartReport(job, peak, dry));
   if (!checkpoint.empty()) Show(fmt::format("{:<9} {}\n", "resume", checkpoint));
+  RequireWithinLimit(job, dry);
   RequireMemory(job, dry.AllMemory());
 
   std::unique_ptr<RunDirectory> directory;  // ours until the end
@@ -301,7 +306,7 @@ void Train(const Job& job, const std::string& config_yaml) {
 }
 
 std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops) {
-  RequireMemory(job, RunDry(job, 0).AllMemory());
+  RequireMemory(job, RunDryOfLargest(job).AllMemory());
   std::vector<StepMetrics> measured;
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
     Trainer trainer(job, world, peak_flops);

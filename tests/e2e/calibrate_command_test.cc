@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
+#include "core/format.h"
 #include "support/expect_error.h"
 #include "support/files.h"
 #include "support/program.h"
-#include "train/report.h"
 
 namespace longspan {
 namespace {

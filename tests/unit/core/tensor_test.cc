@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/arena.h"
+#include "support/expect_error.h"
 
 namespace longspan {
 namespace {
@@ -51,6 +52,22 @@ TEST(Arena, ScopesReleaseAndTheHighMarkIsNamed) {
     arena.ResetPeak();
     EXPECT_EQ(arena.peak_bytes(), 448 + 64);
     EXPECT_EQ(arena.peak_by_name().at("c"), 64);
+  }
+}
+
+TEST(Arena, KeepsToALimit) {
+  for (Arena::Mode mode : {Arena::Mode::kReal, Arena::Mode::kMeasure}) {
+    Arena arena(mode);
+    arena.Allocate("a", DType::kFloat32, {16});
+    arena.Limit(192);
+    {
+      Arena::Scope scope(arena);
+      arena.Allocate("b", DType::kFloat32, {32});
+      testing::ExpectError(
+          {"out of device memory", "c needs 64", "192"}, [&] { arena.Allocate("c", DType::kFloat32, {1}); },
+          ExitCode::kResource);
+    }
+    arena.Allocate("d", DType::kFloat32, {32});
   }
 }
 
