@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "core/check.h"
@@ -19,11 +20,23 @@ std::string Quoted(const std::string& text) {
 
 bool IsPlain(const ValueMap& map) { return map.size() == 1 && map.begin()->first.empty(); }
 
+// The number that a name is, or else one above all.
+double NumberOf(const std::string& name) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_one = error == std::errc() && end == name.data() + name.size() && std::isfinite(number);
+  return is_one ? number : std::numeric_limits<double>::infinity();
+}
+
+// Names that are numbers in their order, then the others in that of their letters.
 std::string MapText(const ValueMap& map) {
   if (map.empty()) return "";
   if (IsPlain(map)) return map.begin()->second;
+  std::vector<std::pair<std::string, std::string>> sorted(map.begin(), map.end());
+  std::ranges::stable_sort(sorted, {}, [](const auto& entry) { return NumberOf(entry.first); });
   std::vector<std::string> entries;
-  for (const auto& [name, value] : map) entries.push_back(fmt::format("{}: {}", Quoted(name), Quoted(value)));
+  for (const auto& [name, value] : sorted)
+    entries.push_back(fmt::format("{}: {}", Quoted(name), Quoted(value)));
   return fmt::format("{{{}}}", fmt::join(entries, ", "));
 }
 

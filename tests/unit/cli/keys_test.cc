@@ -61,6 +61,25 @@ TEST(Keys, AMapGivesAValueToEachName) {
   EXPECT_EQ(Load({"strategy={a: ulysses}"}).strategy, (ValueMap{{"a", "ulysses"}}));
 }
 
+TEST(Keys, NumbersInAMapAreWrittenInTheirOrder) {
+  Config config;
+  config.weights = {{"128", "0.3"}, {"60.2", "0.2"}, {"nan", "1"}, {"b", "2"}, {"9", "0.1"}};
+  const std::string text = WriteRecipe(Keys(config));
+  EXPECT_NE(text.find(R"(weights: {"9": "0.1", "60.2": "0.2", "128": "0.3", "b": "2", "nan": "1"})"),
+            text.npos)
+      << text;
+}
+
+TEST(Keys, ChangesAreWrittenBelowTheirGroups) {
+  Config config;
+  const KeyList keys = Keys(config);
+  EXPECT_EQ(WriteChanges(keys), "");
+  config.weights = {{"9", "0.1"}};
+  const std::string text = WriteChanges(keys);
+  EXPECT_EQ(text.rfind("\n# ", 0), 0u) << text;
+  EXPECT_EQ(text.substr(text.find('\n', 1)), "\nweights: {\"9\": \"0.1\"}\n");
+}
+
 TEST(Keys, BadMaps) {
   ExpectUsageError({"strategy={a: rnig}"},
                    "command line: strategy wants one of ring, ulysses, or a map {name: value, …} to it, got "
