@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
+
 namespace longspan {
 namespace {
 
@@ -21,8 +23,8 @@ Tensor BytesOf(std::vector<double>& values) {
 
 }  // namespace
 
-Comm::Comm(int rank, int size, std::shared_ptr<Traffic> traffic)
-    : rank_(rank), size_(size), traffic_(std::move(traffic)), world_ranks_(static_cast<size_t>(size)) {
+Comm::Comm(int rank, int size, std::shared_ptr<Counts> counts)
+    : rank_(rank), size_(size), counts_(std::move(counts)), world_ranks_(static_cast<size_t>(size)) {
   std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
 }
 
@@ -37,14 +39,16 @@ Event Comm::Report(WorkKind kind, int64_t bytes, int peer, const Event& after, c
 }
 
 void Comm::Finish(const Event& event) {
+  const double start = Now();
   if (recorder_ != nullptr) recorder_->Wait(event);
   event.Wait();
+  counts_->wait_seconds += Now() - start;
 }
 
 void Comm::CountMessage(int to, int64_t bytes) {
   if (to == rank_ || bytes == 0) return;
-  traffic_->bytes_sent += bytes;
-  traffic_->messages_sent += 1;
+  counts_->traffic.bytes_sent += bytes;
+  counts_->traffic.messages_sent += 1;
 }
 
 std::unique_ptr<Comm> Comm::Subgroup(std::span<const int> ranks) {

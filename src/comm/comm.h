@@ -30,13 +30,21 @@ class Comm {
     friend bool operator==(const Traffic&, const Traffic&) = default;
   };
 
+  // What a rank counts, in its group and all subgroups together.
+  struct Counts {
+    Traffic traffic;
+    double wait_seconds = 0;
+  };
+
   virtual ~Comm() = default;
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  Traffic traffic() const { return *traffic_; }
+  Traffic traffic() const { return counts_->traffic; }
+  // Time in which blocking operations waited. (Others are waited for through Backend::Wait.)
+  double wait_seconds() const { return counts_->wait_seconds; }
   // Whom this group, and the subgroups that it makes from now on, report their operations to; it outlives
   // them.
   void set_recorder(WorkRecorder* recorder) { recorder_ = recorder; }
@@ -76,10 +84,10 @@ class Comm {
   void Barrier();
 
  protected:
-  Comm(int rank, int size, std::shared_ptr<Traffic> traffic);
+  Comm(int rank, int size, std::shared_ptr<Counts> counts);
 
   // Shared by a rank's group and its subgroups.
-  const std::shared_ptr<Traffic>& shared_traffic() const { return traffic_; }
+  const std::shared_ptr<Counts>& shared_counts() const { return counts_; }
 
  private:
   // What an implementation provides. Arguments have been checked; traffic has been counted.
@@ -102,7 +110,7 @@ class Comm {
   const Range& Mine(std::span<const Range> pieces) const;
 
   const int rank_, size_;
-  const std::shared_ptr<Traffic> traffic_;
+  const std::shared_ptr<Counts> counts_;
   std::vector<int> world_ranks_;  // of this group's, as the whole job numbers them
   WorkRecorder* recorder_ = nullptr;
 };

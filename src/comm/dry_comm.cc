@@ -7,13 +7,13 @@ namespace {
 
 class DryComm final : public Comm {
  public:
-  DryComm(int rank, int size, std::shared_ptr<Traffic> traffic) : Comm(rank, size, std::move(traffic)) {}
+  DryComm(int rank, int size, std::shared_ptr<Counts> counts) : Comm(rank, size, std::move(counts)) {}
 
   void Abort(const std::string&) override {}  // nobody waits
 
  private:
   std::unique_ptr<Comm> MakeSubgroup(std::span<const int> ranks, int my_place) override {
-    return std::make_unique<DryComm>(my_place, static_cast<int>(ranks.size()), shared_traffic());
+    return std::make_unique<DryComm>(my_place, static_cast<int>(ranks.size()), shared_counts());
   }
 
   // Nothing is moved, so an operation has happened as soon as it may begin.
@@ -33,7 +33,7 @@ class DryComm final : public Comm {
 
 std::unique_ptr<Comm> MakeDryComm(int rank, int size, WorkRecorder* recorder) {
   CHECK(rank >= 0 && rank < size);
-  auto comm = std::make_unique<DryComm>(rank, size, std::make_shared<Comm::Traffic>());
+  auto comm = std::make_unique<DryComm>(rank, size, std::make_shared<Comm::Counts>());
   comm->set_recorder(recorder);
   return comm;
 }

@@ -21,8 +21,8 @@ void* At(const Tensor& tensor, int64_t byte) {
 class ThreadComm final : public Comm {
  public:
   ThreadComm(std::shared_ptr<ThreadJob> job, std::shared_ptr<ThreadJob::Group> group, int rank,
-             std::shared_ptr<Traffic> traffic)
-      : Comm(rank, group->size(), std::move(traffic)), job_(std::move(job)), group_(std::move(group)) {}
+             std::shared_ptr<Counts> counts)
+      : Comm(rank, group->size(), std::move(counts)), job_(std::move(job)), group_(std::move(group)) {}
 
   void Abort(const std::string& reason) override {
     job_->End(fmt::format("rank {} failed: {}", group_->job_rank(rank()), reason));
@@ -32,7 +32,7 @@ class ThreadComm final : public Comm {
   std::unique_ptr<Comm> MakeSubgroup(std::span<const int> ranks, int my_place) override {
     const int count = num_subgroups_[std::vector<int>(ranks.begin(), ranks.end())]++;
     return std::make_unique<ThreadComm>(job_, job_->Subgroup(*group_, ranks, count), my_place,
-                                        shared_traffic());
+                                        shared_counts());
   }
 
   Event StartAllGather(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after) override {
@@ -117,7 +117,7 @@ void RunThreadRanks(int num_ranks, const std::function<void(Comm&)>& body) {
   FirstError first_error;
 
   const auto run_rank = [&](int rank) {
-    ThreadComm comm(job, world, rank, std::make_shared<Comm::Traffic>());
+    ThreadComm comm(job, world, rank, std::make_shared<Comm::Counts>());
     try {
       body(comm);
     } catch (const std::exception& error) {

@@ -18,7 +18,8 @@ std::vector<Range> Inside(std::span<const Range> ranges, Range rows) {
 
 // `rows` of a sequence's array, then `fill` up to `length`.
 std::vector<int32_t> Take(const std::vector<int32_t>& whole, Range rows, int64_t length, int32_t fill) {
-  std::vector<int32_t> part(whole.begin() + rows.begin, whole.begin() + rows.end);
+  std::vector<int32_t> part;
+  if (!whole.empty()) part.assign(whole.begin() + rows.begin, whole.begin() + rows.end);
   part.resize(static_cast<size_t>(length), fill);
   return part;
 }

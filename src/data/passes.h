@@ -15,7 +15,8 @@ namespace longspan {
 // is longer (CHECK). Normalized documents; padding behind a pass's last document is in no pass.
 std::vector<Range> PassesOf(std::span<const Range> documents, int64_t length);
 
-// Those rows of a sequence as one of `length` rows, padded behind them.
+// Those rows of a sequence as one of `length` rows, padded behind them. A sequence without ids, as of a dry
+// run, gives padding.
 Batch TakePass(const Batch& sequence, Range rows, int64_t length);
 
 }  // namespace longspan

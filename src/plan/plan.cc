@@ -107,8 +107,8 @@ Plan StartPlan(const Job& job, const Hardware& hardware, WorkLog* log) {
   const DryRun dry = RunDry(job, BusiestRank(plan), {.accelerator = !hardware.is_cpu(), .recorder = log});
   SplitMemory(dry, hardware.is_cpu(), plan);
   CheckFit(job, hardware, plan);
-  plan.bytes_sent = dry.step_traffic.bytes_sent;
-  plan.messages_sent = dry.step_traffic.messages_sent;
+  plan.bytes_sent = dry.traffic.bytes_sent;
+  plan.messages_sent = dry.traffic.messages_sent;
   return plan;
 }
 

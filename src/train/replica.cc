@@ -10,6 +10,7 @@
 #include "model/sequence.h"
 #include "parallel/ulysses.h"
 #include "train/optimizer.h"
+#include "train/trainer.h"
 
 namespace longspan {
 namespace {
@@ -32,12 +33,24 @@ std::vector<AttentionStrategy*> ByLayer(const ModelConfig& config,
   return layers;
 }
 
-// What follows the first micro-step of a step: the others, and the update.
-void FinishStep(const Job& job, Replica& replica, const Batch& batch) {
-  Optimizer optimizer(job.config, replica.backend(), replica.weights());
-  for (int64_t micro = 1; micro < job.micro_steps(); ++micro) replica.LossAndGradients(batch, 1.0);
-  replica.world().SumOverRanks(0.0);
-  optimizer.Update(job.config.learning_rate, optimizer.GradientNorm());
+// Of a dry run, whose sequences have documents but no ids: a single pass.
+Batch DryPass(const Job& job) {
+  Batch pass;
+  pass.documents = {{0, job.pass_length()}};
+  return pass;
+}
+
+// A rank's sequences of a step: all of them in all their passes, or that one.
+StepBatches DryBatches(const Job& job, bool whole_step) {
+  StepBatches batches;
+  batches.mine = {DryPass(job)};
+  if (whole_step) {
+    batches.mine[0].documents = job.EqualDocuments();
+    batches.mine.resize(static_cast<size_t>(job.micro_steps()), batches.mine[0]);
+  }
+  batches.passes.assign(batches.mine.size(), 1);  // at least: as many as the documents take
+  batches.num_targets = 1;
+  return batches;
 }
 
 }  // namespace
@@ -66,8 +79,9 @@ int64_t Replica::NumPasses(const Batch& sequence) const {
 template <class F>
 double Replica::OverPasses(const Batch& batch, int64_t num_passes, F f) {
   const int64_t length = layout_.length();
-  // A dry run's single pass has no ids.
-  const bool is_whole = std::ssize(batch.tokens) == length || (batch.tokens.empty() && backend_->dry());
+  // A dry run's sequence has no ids.
+  const bool is_whole = backend_->dry() ? batch.documents.empty() || batch.documents.back().end <= length
+                                        : std::ssize(batch.tokens) == length;
   if (is_whole && num_passes <= 1) return f(loader_.Load(batch));
   int64_t longest = 0;
   for (const Range& document : batch.documents) longest = std::max(longest, document.size());
@@ -137,34 +151,27 @@ DryRun RunDry(const Job& job, int rank, const DryRunOptions& options) {
                   options.accelerator ? MakeDryAccelerator(options.recorder)
                                       : MakeDryBackend(num_threads, options.recorder),
                   *world);
-  const int64_t length = job.config.max_target_length;
-  Batch batch;
-  batch.documents = {{0, job.pass_length()}};
-  if (options.recorder != nullptr) {
-    batch.documents = job.EqualDocuments();
-    if (job.pass_length() < length) {  // the ids say that there are several passes
-      batch.tokens.assign(static_cast<size_t>(length), 0);
-      batch.targets.assign(static_cast<size_t>(length), 0);
-    }
-  }
   if (job.forward_only) {
     Arena& arena = replica.backend().arena();
     const Arena::Scope scope(arena);
     const int64_t rows = replica.layout().rows_per_rank();
-    replica.TokenLosses(batch, arena.Allocate("token losses", DType::kFloat32, {rows}),
+    replica.TokenLosses(DryPass(job), arena.Allocate("token losses", DType::kFloat32, {rows}),
                         arena.Allocate("token losses", DType::kInt32, {rows}));
   } else {
-    replica.LossAndGradients(batch, 1.0);
+    Optimizer optimizer(job.config, replica.backend(), replica.weights());
+    TrainStep(replica, optimizer, DryBatches(job, /*whole_step=*/options.recorder != nullptr),
+              job.config.learning_rate, /*step=*/1);
   }
   DryRun result;
   result.traffic = world->traffic();
   result.offload_bytes_written = replica.offload_bytes_written();
-  if (options.recorder != nullptr && !job.forward_only) FinishStep(job, replica, batch);
-  result.step_traffic = world->traffic();
-  if (job.config.eval_interval > 0 && options.recorder == nullptr) replica.Loss(batch);
+  if (job.config.eval_interval > 0 && options.recorder == nullptr) replica.Loss(DryPass(job));
   result.memory = replica.MemoryByName();
   (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();
   result.memory["sequences"] = SequenceBytes(job);
+  // An evaluation takes memory as well, but is none of the step's work.
+  if (job.config.eval_interval > 0 && options.recorder != nullptr)
+    result.memory = RunDry(job, rank, {.accelerator = options.accelerator}).memory;
   return result;
 }
 

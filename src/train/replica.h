@@ -72,16 +72,17 @@ class Replica {
   SequenceLoader loader_;
 };
 
-// Memory by name of one rank of a run, and what it sends in the forward and backward pass of a micro-step, or
-// of one pass of it, with the sum of its gradients (in the forward pass alone of a job that is no more),
-// found by running it dry: nothing is computed and no memory taken. Neither depends on the documents. With
-// what the trainer itself holds of a step: its sequences.
+// Memory by name of one rank of a run, and what it sends and offloads in a step (TrainStep; in the forward
+// pass alone of a job that is no more), found by running it dry: nothing is computed and no memory taken.
+// Unless a recorder asks for a whole step it is one of a single micro-step and pass, which takes the same
+// memory. Neither depends on the documents, but for how many passes they take. (A step that follows an
+// evaluation may find weights gathered, and sends less.) With what the trainer itself holds of a step: its
+// sequences.
 struct DryRun {
   std::map<std::string, int64_t> memory;
   // What is offloaded, by name, and where: either may be empty.
   std::map<std::string, int64_t> host_memory, disk;
   Comm::Traffic traffic;
-  Comm::Traffic step_traffic;         // of a whole step, where a recorder asks for one
   int64_t offload_bytes_written = 0;  // to the tier
 
   // All of memory and host_memory, whose names get the prefix "host.".
@@ -89,7 +90,7 @@ struct DryRun {
 };
 struct DryRunOptions {
   bool accelerator = false;          // another device than the CPU: MakeDryAccelerator
-  WorkRecorder* recorder = nullptr;  // gets the work of a whole step: all micro-steps and the update
+  WorkRecorder* recorder = nullptr;  // gets the work of a whole step: all micro-steps, passes and the update
 };
 DryRun RunDry(const Job& job, int rank, const DryRunOptions& options = {});
 // Of the rank that takes most memory. They differ in their shards of the weights, of which the first is the

@@ -20,16 +20,26 @@
 #include "train/schedule.h"
 
 namespace longspan {
-namespace {
 
-// A step's sequences. Every rank looks at all of them, so the divisor of the loss is known beforehand and all
-// deal alike, and keeps its own.
-struct StepBatches {
-  std::vector<Batch> mine;                  // of my group, one a micro-step
-  std::vector<int64_t> passes;              // of each micro-step: as many as any of its sequences takes
-  int64_t num_tokens = 0, num_targets = 0;  // of all
-  StepFlops flops;                          // of all
-};
+StepResult TrainStep(Replica& replica, Optimizer& optimizer, const StepBatches& batches, double learning_rate,
+                     int64_t step) {
+  const double num_targets = static_cast<double>(batches.num_targets);
+  double loss = 0;
+  replica.weights().ZeroGradients();
+  for (size_t micro = 0; micro < batches.mine.size(); ++micro)
+    loss += replica.LossAndGradients(batches.mine[micro], 1 / num_targets, batches.passes[micro]);
+  loss = replica.world().SumOverRanks(loss) / num_targets;
+  const double grad_norm = optimizer.GradientNorm();
+  Require(std::isfinite(loss) && std::isfinite(grad_norm),
+          "step {}: loss {} or gradient norm {} is not finite; the weights were left as they were before "
+          "this step. "
+          "Lower learning_rate, or look at the sequences of this step",
+          step, loss, grad_norm);
+  optimizer.Update(learning_rate, grad_norm);
+  return {loss, grad_norm};
+}
+
+namespace {
 
 // One rank of a run.
 class Trainer {
@@ -58,8 +68,6 @@ class Trainer {
   double Evaluate();
   void Save();
 
-  // Σ over ranks in place; the time it takes counts as waiting.
-  void SumOverRanks(std::span<double> values);
   bool IsLead() { return replica_.world().rank() == 0; }
 
   const Job& job_;
@@ -69,7 +77,6 @@ class Trainer {
   Optimizer optimizer_;
   MixtureReader reader_;
   int64_t step_ = 0;  // updates done
-  double wait_seconds_ = 0;
 };
 
 Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
@@ -86,26 +93,13 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
 StepMetrics Trainer::Step() {
   const Tally before = TallyNow();
   const StepBatches batches = ReadBatches();
-
-  double loss = 0;
-  replica_.weights().ZeroGradients();
-  for (size_t micro = 0; micro < batches.mine.size(); ++micro)
-    loss += replica_.LossAndGradients(batches.mine[micro], 1.0 / static_cast<double>(batches.num_targets),
-                                      batches.passes[micro]);
-  SumOverRanks({&loss, 1});
-
+  const double learning_rate = LearningRate(config_, step_);
+  const StepResult result = TrainStep(replica_, optimizer_, batches, learning_rate, step_ + 1);
   StepMetrics metrics;
-  metrics.loss = loss / static_cast<double>(batches.num_targets);
-  metrics.grad_norm = optimizer_.GradientNorm();
-  metrics.learning_rate = LearningRate(config_, step_);
-  Require(std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm),
-          "step {}: loss {} or gradient norm {} is not finite; the weights were left as they were before "
-          "this step. "
-          "Lower learning_rate, or look at the sequences of this step",
-          step_ + 1, metrics.loss, metrics.grad_norm);
-  optimizer_.Update(metrics.learning_rate, metrics.grad_norm);
   metrics.step = ++step_;
-
+  metrics.loss = result.loss;
+  metrics.grad_norm = result.grad_norm;
+  metrics.learning_rate = learning_rate;
   Measure(metrics, batches, before, TallyNow());
   return metrics;
 }
@@ -145,7 +139,7 @@ Trainer::Tally Trainer::TallyNow() {
   const double offload_waited = replica_.offload_wait_seconds();
   return {.seconds = Now(),
           .matmul_flops = replica_.backend().matmul_flops(),
-          .waited = wait_seconds_ + replica_.backend().wait_seconds() - offload_waited,
+          .waited = replica_.world().wait_seconds() + replica_.backend().wait_seconds() - offload_waited,
           .offload_waited = offload_waited,
           .offload_bytes_written = replica_.offload_bytes_written()};
 }
@@ -156,7 +150,7 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, const Ta
   double sums[4] = {after.matmul_flops - before.matmul_flops, after.waited - before.waited,
                     after.offload_waited - before.offload_waited,
                     static_cast<double>(after.offload_bytes_written - before.offload_bytes_written)};
-  SumOverRanks(sums);
+  replica_.world().SumOverRanks(sums);
   const double ranks = job_.mesh.ranks();
   metrics.tokens = batches.num_tokens;
   const int64_t rows = config_.global_batch_size * config_.max_target_length;
@@ -179,7 +173,7 @@ int64_t Trainer::PeakMemory() {
   const int64_t mine = replica_.memory_bytes() + SequenceBytes(job_);
   std::vector<double> ranks(static_cast<size_t>(job_.mesh.ranks()));
   ranks[static_cast<size_t>(replica_.world().rank())] = static_cast<double>(mine);
-  SumOverRanks(ranks);
+  replica_.world().SumOverRanks(ranks);
   return static_cast<int64_t>(*std::max_element(ranks.begin(), ranks.end()));
 }
 
@@ -201,7 +195,7 @@ double Trainer::Evaluate() {
     }
     sums[0] += replica_.Loss(mine, num_passes);
   }
-  SumOverRanks(sums);
+  replica_.world().SumOverRanks(sums);
   CHECK(sums[1] > 0);  // PrepareJob has looked
   return sums[0] / sums[1];
 }
@@ -227,7 +221,7 @@ void Trainer::Save() {
   double sum = 0;
   for (int unit = 0; unit < replica_.weights().table().num_units(); ++unit)
     sum += replica_.backend().SumOfSquares(replica_.weights().Master(unit));
-  SumOverRanks({&sum, 1});
+  sum = replica_.world().SumOverRanks(sum);
   Require(std::isfinite(sum),
           "the weights are no longer finite after step {}, and were not saved; lower learning_rate", step_);
   SaveOptions options;
@@ -239,12 +233,6 @@ void Trainer::Save() {
   const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates()};
   SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
   replica_.world().Barrier();  // nobody goes on from a step that could not be saved
-}
-
-void Trainer::SumOverRanks(std::span<double> values) {
-  const double start = Now();
-  replica_.world().SumOverRanks(values);
-  wait_seconds_ += Now() - start;
 }
 
 StepMetrics Trainer::Advance() {

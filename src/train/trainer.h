@@ -1,13 +1,39 @@
 // Trainer: the whole run, and the step on one screen.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "data/packing.h"
+#include "model/flops.h"
 #include "train/job.h"
 #include "train/metrics.h"
+#include "train/optimizer.h"
 
 namespace longspan {
+
+class Replica;
+
+// A step's sequences. Every rank looks at all of them, so the divisor of the loss is known beforehand and all
+// deal alike, and keeps its own.
+struct StepBatches {
+  std::vector<Batch> mine;                  // of my group, one a micro-step
+  std::vector<int64_t> passes;              // of each micro-step: as many as any of its sequences takes
+  int64_t num_tokens = 0, num_targets = 0;  // of all
+  StepFlops flops;                          // of all
+};
+
+struct StepResult {
+  double loss = 0;       // mean over the step's targets, before the update
+  double grad_norm = 0;  // before clipping
+};
+
+// A step, of number `step`: the gradients of its sequences, their norm and the update. Collective. Throws
+// Error, with the weights as they were, if one of the two results is not finite. A dry run is of this
+// (train/replica.h).
+StepResult TrainStep(Replica& replica, Optimizer& optimizer, const StepBatches& batches, double learning_rate,
+                     int64_t step);
 
 // Runs the job on job.mesh.ranks() thread ranks of this process: start report, steps, evaluation,
 // checkpoints. `config_yaml` is job.config as a recipe, for config.yml. Throws Error; what was saved before

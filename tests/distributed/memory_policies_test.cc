@@ -2,10 +2,13 @@
 // the dry run takes what the run takes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "comm/dry_comm.h"
 #include "comm/thread_comm.h"
 #include "model/remat_policy.h"
 #include "support/expect_error.h"
@@ -163,6 +166,85 @@ TEST_F(MemoryPolicies, KeepWhatTheirNamesSay) {
             "context context_lse decoder_layer_input key_proj mlpwi_0 mlpwi_1 mlpwo out_proj query_proj "
             "value_proj ");
   EXPECT_EQ(by_policy("llama", "custom"), "decoder_layer_input ");
+}
+
+// The most bytes of each name that a dry run's step had alive at any of its operations.
+class LiveBytes final : public WorkRecorder {
+ public:
+  void Watch(Arena& arena) { arena_ = &arena; }
+  const std::map<std::string, int64_t>& most() const { return most_; }
+
+  void Compute(const Work&) override {
+    arena_->ResetPeak();  // so that the high mark is now
+    for (const auto& [name, bytes] : arena_->peak_by_name()) most_[name] = std::max(most_[name], bytes);
+  }
+  Event Transfer(const Work&, const Event&, const Event& done) override { return done; }
+  void Wait(const Event&) override {}
+
+ private:
+  Arena* arena_ = nullptr;
+  std::map<std::string, int64_t> most_;
+};
+
+// Of a pass over one document of so many rows.
+std::map<std::string, int64_t> LiveBytesOf(TrainConfig config, int64_t rows) {
+  config.max_target_length = rows;
+  const Job job = PrepareJob(config);
+  LiveBytes live;
+  const std::unique_ptr<Comm> world = MakeDryComm(0, job.mesh.ranks());
+  Replica replica(job, MakeDryAccelerator(&live), *world);
+  live.Watch(replica.backend().arena());
+  Batch batch;
+  batch.documents = {{0, rows}};
+  replica.LossAndGradients(batch, 1.0);
+  return live.most();
+}
+
+// Within a layer that keeps its input alone, at no moment has anything all of a rank's rows but q, k, v,
+// `context`, the residual stream and their gradients (which strategies sum in f32); and once each.
+TEST_F(MemoryPolicies, OnlyHeadsAndTheResidualStreamHaveAllRowsAtOnce) {
+  constexpr int64_t kRows = 4096;
+  for (const std::string family : {"llama", "gemma3", "phi3"}) {
+    for (const int64_t ranks : {1, 4}) {
+      SCOPED_TRACE(fmt::format("{} on {} ranks", family, ranks));
+      TrainConfig config = Config(family, "bfloat16", ranks);
+      config.remat_policy = "full";
+      config.context_parallel_layout = "contiguous";
+      const std::map<std::string, int64_t> once = LiveBytesOf(config, kRows * ranks),
+                                           twice = LiveBytesOf(config, 2 * kRows * ranks);
+      const ModelConfig& m = models_.at(family);
+      const int64_t query = kRows * m.num_attention_heads * m.head_dim,
+                    key = kRows * m.num_key_value_heads * m.head_dim, lse = kRows * m.num_attention_heads;
+      std::map<std::string, int64_t> wanted = {{"hidden", 2 * kRows * m.hidden_size},
+                                               {"query_proj", 2 * query},
+                                               {"key_proj", 2 * key},
+                                               {"value_proj", 2 * key},
+                                               {"context", 2 * query},
+                                               {"context_lse", 4 * lse},
+                                               {"context_gradient", 2 * query},
+                                               {"context_delta", 4 * lse},
+                                               {"query_gradient", 2 * query},
+                                               {"key_gradient", 2 * key},
+                                               {"value_gradient", 2 * key},
+                                               {"ring.dq", 4 * query},
+                                               {"ring.dk", 4 * key},
+                                               {"ring.dv", 4 * key}};
+      if (ranks > 1) {  // k and v that travel, twice; their gradients, three times; the running softmax
+        wanted["ring.kv"] = 2 * (2 * key + 2 * key);
+        wanted["ring.dkv"] = 3 * (4 * key + 4 * key);
+        wanted["ring.state"] = 4 * query + 2 * 4 * lse;
+      }
+      std::map<std::string, int64_t> growing;
+      for (const auto& [name, bytes] : once)
+        if (twice.at(name) != bytes) {
+          growing[name] = bytes;
+          EXPECT_EQ(twice.at(name), 2 * bytes) << name;
+        }
+      EXPECT_EQ(growing, wanted);
+      EXPECT_EQ(twice.size(), once.size());
+      EXPECT_TRUE(once.contains("mlpwi_0") && once.contains("logits"));
+    }
+  }
 }
 
 void ExpectWithinRounding(const Outcome& got, const Outcome& wanted) {

@@ -93,7 +93,7 @@ TEST(PlanTest, WorkIsExact) {
         attention += work.flops;
       if (entry.step == WorkLog::Step::kTransfer && work.kind != WorkKind::kRecv) sent += work.bytes;
     }
-    EXPECT_EQ(sent, dry.step_traffic.bytes_sent) << strategy;
+    EXPECT_EQ(sent, dry.traffic.bytes_sent) << strategy;
     double all = 0;
     for (int rank = 0; rank < job.mesh.ranks(); ++rank) {
       WorkLog of_rank;
@@ -120,7 +120,8 @@ TEST(PlanTest, TakesWhatTheDryRunTakes) {
   EXPECT_EQ(plan.host_memory_bytes, dry.memory.at("sequences"));
   EXPECT_FALSE(plan.memory.contains("weights.packed"));  // of the CPU's kernels alone
   EXPECT_FALSE(plan.memory.contains("step.attention workspace"));
-  EXPECT_GT(plan.bytes_sent, dry.traffic.bytes_sent);  // with the sum of gradients
+  EXPECT_EQ(plan.bytes_sent, dry.traffic.bytes_sent);
+  EXPECT_EQ(plan.messages_sent, dry.traffic.messages_sent);
 }
 
 TEST(PlanTest, RatesFollowFromTime) {
