@@ -17,16 +17,16 @@ double Backend::SumOfSquares(Tensor x) {
 }
 
 void Backend::Wait(const Event& event) {
-  if (recorder_ != nullptr) recorder_->Wait(event);
-  if (event.Done()) {
+  const auto wait = [&] {
+    if (recorder_ != nullptr) recorder_->Wait(event);
     event.Wait();  // rethrows its failure
-    return;
-  }
+  };
+  if (event.Done()) return wait();
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const auto account = [&] { wait_seconds_ += std::chrono::duration<double>(Clock::now() - start).count(); };
   try {
-    event.Wait();
+    wait();
   } catch (...) {
     account();
     throw;

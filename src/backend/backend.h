@@ -205,15 +205,17 @@ class Backend {
   virtual void CountTimes(int64_t times) { CHECK(times == 1); }
 
   // Floating-point operations of all matrix products so far (2·m·n·k each).
-  double matmul_flops() const { return matmul_flops_; }
+  virtual double matmul_flops() const { return matmul_flops_; }
 
  protected:
   explicit Backend(Arena::Mode mode, WorkRecorder* recorder = nullptr)
-      : arena_(std::make_unique<Arena>(mode)), recorder_(recorder) {}
+      : arena_(std::make_shared<Arena>(mode)), recorder_(recorder) {}
+  // One before another, whose arena it shares.
+  Backend(const Backend& other, WorkRecorder* recorder) : arena_(other.arena_), recorder_(recorder) {}
   double matmul_flops_ = 0;
 
  private:
-  std::unique_ptr<Arena> arena_;
+  std::shared_ptr<Arena> arena_;
   WorkRecorder* recorder_;
   double wait_seconds_ = 0;
 };

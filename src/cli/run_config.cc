@@ -91,6 +91,12 @@ KeyList TrainKeys(TrainConfig& config) {
            {"float32", "bfloat16"});
   keys.Add("max_shard_bytes", &config.max_shard_bytes,
            "A checkpoint's weights are split into files of at most so many bytes.", AtLeast(1));
+  keys.Add("profile", &config.profile,
+           "Write a trace of some steps, all ranks, to profile/trace.json, for chrome://tracing or "
+           "ui.perfetto.dev; changes no bit of the result.");
+  keys.Add("skip_first_n_steps_for_profiler", &config.skip_first_n_steps_for_profiler,
+           "Steps before the first that is traced.", Between(0, kMostSteps));
+  keys.Add("profiler_steps", &config.profiler_steps, "Steps that are traced.", Between(1, kMostSteps));
 
   keys.Group("Steps and optimizer");
   keys.Add("steps", &config.steps, "Updates of the whole run; a resumed one goes on up to this count.",

@@ -167,6 +167,8 @@ void ThreadJob::Work(int rank) {
     if (ended_) return;
     std::shared_ptr<Transfer> transfer = std::move(worker.ready.front());
     worker.ready.pop_front();
+    transfer->receiver->source.Begin();
+    for (const Transfer::Part& part : transfer->parts) part.sender->source.Begin();
     ++moving_;
     lock.unlock();
     Move(*transfer);

@@ -55,6 +55,7 @@ struct Background::Queue {
     Failure failure;
     try {
       if (before_each) before_each();
+      task.source.Begin();
       task.run();
     } catch (...) {
       failure = CurrentFailure();

@@ -8,13 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
+
 namespace longspan {
 
 struct Event::State {
   std::atomic<bool> done{false};
   std::mutex mutex;
   std::condition_variable changed;
-  Failure failure;  // written before `done`
+  double began = 0;  // this and the next are written before `done`
+  Failure failure;
   std::vector<std::function<void(const Failure&)>> callbacks;
 };
 
@@ -43,13 +46,25 @@ void Event::OnDone(std::function<void(const Failure&)> callback) const {
   callback(state_->failure);
 }
 
+double Event::began() const { return state_ ? state_->began : 0; }
+
 Event Event::OfWork(int64_t work) {
   Event event;
   event.work_ = work;
   return event;
 }
 
+Event Event::WithWork(int64_t work) const {
+  Event event = *this;
+  event.work_ = work;
+  return event;
+}
+
 EventSource::EventSource() : state_(std::make_shared<Event::State>()) {}
+
+void EventSource::Begin() {
+  if (state_->began == 0) state_->began = Now();
+}
 
 void EventSource::Set() { Fail(nullptr); }
 
@@ -67,7 +82,7 @@ void EventSource::Fail(Failure failure) {
 }
 
 Event Both(const Event& a, const Event& b) {
-  if (a.work() != 0 || b.work() != 0) return a.work() > b.work() ? a : b;
+  if (!a.state_ && !b.state_) return a.work() > b.work() ? a : b;
   struct Missing {
     std::mutex mutex;
     int events = 2;

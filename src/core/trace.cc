@@ -2,15 +2,37 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <set>
 #include <utility>
 
 namespace longspan {
 
+TraceLane TraceLaneOf(WorkKind kind) {
+  switch (LaneOf(kind)) {
+    case Lane::kCompute:
+      return TraceLane::kCompute;
+    case Lane::kLink:
+      return kind == WorkKind::kRecv ? TraceLane::kReceive : TraceLane::kLink;
+    case Lane::kHost:
+      return kind == WorkKind::kFromHost ? TraceLane::kFromHost : TraceLane::kToHost;
+    case Lane::kDisk:
+      return TraceLane::kDisk;
+  }
+  CHECK(false);
+  return TraceLane::kCompute;
+}
+
+std::string_view Name(TraceLane lane) {
+  static constexpr std::array<std::string_view, kNumTraceLanes> kNames = {"compute", "link",      "receive",
+                                                                          "to host", "from host", "disk"};
+  return kNames[static_cast<size_t>(lane)];
+}
+
 std::string ChromeTrace(std::span<const TraceSpan> spans) {
   std::string json = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   std::set<int> ranks;
-  std::set<std::pair<int, Lane>> lanes;
+  std::set<std::pair<int, TraceLane>> lanes;
   for (const TraceSpan& span : spans) {
     ranks.insert(span.rank);
     lanes.emplace(span.rank, span.lane);

@@ -11,9 +11,16 @@
 
 namespace longspan {
 
+// What a trace shows beside each other of a rank, each with one thing at a time. The two ways of a link, and
+// to the host and back, are two.
+enum class TraceLane : uint8_t { kCompute, kLink, kReceive, kToHost, kFromHost, kDisk };
+inline constexpr int kNumTraceLanes = 6;
+TraceLane TraceLaneOf(WorkKind kind);
+std::string_view Name(TraceLane lane);  // "compute", "link", "receive", "to host", "from host", "disk"
+
 struct TraceSpan {
   int rank = 0;
-  Lane lane = Lane::kCompute;
+  TraceLane lane = TraceLane::kCompute;
   std::string_view name;      // of static storage
   double begin = 0, end = 0;  // seconds
   double flops = 0;           // shown if not 0

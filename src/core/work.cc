@@ -41,4 +41,13 @@ std::string_view Name(WorkKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+std::string_view WaitName(WorkKind transfer) {
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "wait for send",           "wait for recv",       "wait for all_gather",
+      "wait for reduce_scatter", "wait for all_to_all", "wait for to_host",
+      "wait for from_host",      "wait for to_disk",    "wait for from_disk"};
+  CHECK(LaneOf(transfer) != Lane::kCompute);
+  return kNames[static_cast<size_t>(transfer) - static_cast<size_t>(WorkKind::kSend)];
+}
+
 }  // namespace longspan

@@ -1,5 +1,5 @@
 // Work: what a rank does in a step, operation by operation, and where it is reported: the planner's log of a
-// dry run, or a trace.
+// dry run (core/work_log.h), or a trace of a real one (core/trace_recorder.h).
 //
 // A rank has four lanes, each of which does one thing at a time and which go on beside each other: its device
 // computes, its links carry messages, and copies go to and from the host's memory and a disk. What computes,
@@ -40,6 +40,8 @@ enum class WorkKind : uint8_t {
 };
 Lane LaneOf(WorkKind kind);
 std::string_view Name(WorkKind kind);  // "matmul", "send", "all_gather", "to_disk", …
+// Of the time in which computing stands still for a transfer: "wait for send", …
+std::string_view WaitName(WorkKind transfer);
 
 // What a product is for: y = x·Wᵀ and what is like it, dx = dy·W, dW += dyᵀ·x.
 enum class ProductKind : uint8_t { kForward, kInputGradient, kWeightGradient };
@@ -77,7 +79,7 @@ class WorkRecorder {
   // event that the caller hands on: `done`, or in a dry run, where everything has happened, one that stands
   // for this work (Event::OfWork).
   virtual Event Transfer(const Work& work, const Event& after, const Event& done) = 0;
-  // What follows is done once `event` has happened.
+  // What follows is done once `event` has happened. May wait for it.
   virtual void Wait(const Event& event) = 0;
 };
 

@@ -174,7 +174,7 @@ Timeline Simulate(const WorkLog& log, const Machine& machine, int rank, bool wit
   std::array<double, kNumQueues> free_at = {};
   const auto show = [&](const Work& work, std::string_view name, double begin, double end) {
     if (with_spans && end > begin)
-      timeline.spans.push_back({rank, LaneOf(work.kind), name, begin, end,
+      timeline.spans.push_back({rank, TraceLaneOf(work.kind), name, begin, end,
                                 static_cast<double>(work.times) * work.flops, work.times * work.bytes});
   };
   for (size_t i = 0; i < log.entries().size(); ++i) {
@@ -223,8 +223,10 @@ Timeline Simulate(const WorkLog& log, const Machine& machine, int rank, bool wit
       case WorkLog::Step::kWait: {
         const double end = ends.Of(entry.event);
         if (end > now) {
-          const Lane lane = LaneOf(log.entries()[static_cast<size_t>(entry.event) - 1].work.kind);
-          timeline.waited[Index(lane)] += end - now;
+          const WorkKind kind = log.entries()[static_cast<size_t>(entry.event) - 1].work.kind;
+          timeline.waited[Index(LaneOf(kind))] += end - now;
+          if (with_spans)
+            timeline.spans.push_back({rank, TraceLane::kCompute, WaitName(kind), now, end, 0, 0});
           now = end;
         }
         break;

@@ -83,13 +83,14 @@ Tier::Slot& Tier::Find(int slot, Tensor tensor) {
 
 Event Tier::Write(int slot, Tensor from, const Event& after) {
   Slot& to = Find(slot, from);
+  const int64_t bytes = from.num_bytes();
   to.written = true;
-  bytes_written_ += InBlocks(from.num_bytes());
+  bytes_written_ += InBlocks(bytes);
   if (background_ == nullptr) {
-    return to.last = Report(to, {WorkKind::kToHost, WorkKind::kToDisk}, from.num_bytes(), after);
+    return StartDry(to, {WorkKind::kToHost, WorkKind::kToDisk}, bytes, after);
   }
   return Start(
-      to,
+      to, on_disk_ ? WorkKind::kToDisk : WorkKind::kToHost, bytes,
       [storage = storage_.get(), offset = to.offset, from] {
         storage->Write(offset, from.raw(), from.num_bytes());
       },
@@ -99,35 +100,41 @@ Event Tier::Write(int slot, Tensor from, const Event& after) {
 Event Tier::Read(int slot, Tensor to, const Event& after) {
   Slot& from = Find(slot, to);
   CHECK(from.written);
-  bytes_read_ += InBlocks(to.num_bytes());
+  const int64_t bytes = to.num_bytes();
+  bytes_read_ += InBlocks(bytes);
   if (background_ == nullptr) {
-    return from.last = Report(from, {WorkKind::kFromDisk, WorkKind::kFromHost}, to.num_bytes(), after);
+    return StartDry(from, {WorkKind::kFromDisk, WorkKind::kFromHost}, bytes, after);
   }
   return Start(
-      from,
+      from, on_disk_ ? WorkKind::kFromDisk : WorkKind::kFromHost, bytes,
       [storage = storage_.get(), offset = from.offset, to] {
         storage->Read(offset, to.raw(), to.num_bytes());
       },
       after);
 }
 
-Event Tier::Start(Slot& slot, std::function<void()> transfer, const Event& after) {
-  slot.last = background_->Post(std::move(transfer), Both(after, slot.last));
-  return slot.last;
+Event Tier::Start(Slot& slot, WorkKind kind, int64_t bytes, std::function<void()> transfer,
+                  const Event& after) {
+  const Event moved = background_->Post(std::move(transfer), Both(after, slot.last));
+  return slot.last = Report(slot, kind, bytes, after, moved);
 }
 
-Event Tier::Report(const Slot& slot, std::initializer_list<WorkKind> kinds, int64_t bytes, Event after) {
-  if (recorder_ == nullptr) return {};
-  after = Both(after, slot.last);
+Event Tier::StartDry(Slot& slot, std::initializer_list<WorkKind> kinds, int64_t bytes, const Event& after) {
+  Event last = Both(after, slot.last);
   for (const WorkKind kind : kinds) {
     if (LaneOf(kind) == Lane::kDisk ? !on_disk_ : on_disk_ && shares_host_memory_) continue;
-    Work work;
-    work.kind = kind;
-    work.name = slot.name;
-    work.bytes = bytes;
-    after = recorder_->Transfer(work, after, {});
+    last = Report(slot, kind, bytes, last, {});
   }
-  return after;
+  return slot.last = last;
+}
+
+Event Tier::Report(const Slot& slot, WorkKind kind, int64_t bytes, const Event& after, const Event& done) {
+  if (recorder_ == nullptr) return done;
+  Work work;
+  work.kind = kind;
+  work.name = slot.name;
+  work.bytes = bytes;
+  return recorder_->Transfer(work, after, done);
 }
 
 std::map<std::string, int64_t> Tier::BytesByName() const {

@@ -42,8 +42,9 @@ class Tier {
 
   // In host memory, or in a file in `directory` unless that is empty. Both are taken here; throws
   // Error(kResource) where they are not to be had. `background`, which does the transfers, outlives the tier;
-  // null: a dry one, which takes and moves nothing and counts the same, and reports what it would move to
-  // `recorder`, unless that is null: to a disk by way of the host's memory if that is not the device's.
+  // null: a dry one, which takes and moves nothing and counts the same. Transfers are reported to `recorder`,
+  // unless that is null: those of a dry one to a disk by way of the host's memory if that is not the
+  // device's.
   Tier(const std::vector<TierSlot>& slots, const std::string& directory, Background* background,
        const OffloadHooks& hooks = {}, WorkRecorder* recorder = nullptr, bool shares_host_memory = false);
   // Waits for what is under way: no memory that transfers name is in use afterwards.
@@ -73,9 +74,10 @@ class Tier {
     Event last;  // its latest transfer
   };
   Slot& Find(int slot, Tensor tensor);
-  Event Start(Slot& slot, std::function<void()> transfer, const Event& after);
-  // Of a dry one: from lane to lane, one kind of transfer after the other, but for those that there aren't.
-  Event Report(const Slot& slot, std::initializer_list<WorkKind> kinds, int64_t bytes, Event after);
+  Event Start(Slot& slot, WorkKind kind, int64_t bytes, std::function<void()> transfer, const Event& after);
+  // Of a dry one: one kind of transfer after the other, but for those that there aren't.
+  Event StartDry(Slot& slot, std::initializer_list<WorkKind> kinds, int64_t bytes, const Event& after);
+  Event Report(const Slot& slot, WorkKind kind, int64_t bytes, const Event& after, const Event& done);
 
   Background* const background_;
   WorkRecorder* const recorder_;

@@ -6,14 +6,17 @@
 #include <memory>
 #include <vector>
 
+#include "backend/profiled_backend.h"
 #include "comm/thread_comm.h"
 #include "core/clock.h"
+#include "core/format.h"
 #include "core/output.h"
 #include "model/flops.h"
 #include "train/checkpoint.h"
 #include "train/memory_budget.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
+#include "train/profile.h"
 #include "train/replica.h"
 #include "train/report.h"
 #include "train/run_directory.h"
@@ -44,7 +47,8 @@ namespace {
 // One rank of a run.
 class Trainer {
  public:
-  Trainer(const Job& job, Comm& world, double peak_flops);
+  // `profile`, which outlives it, gets what the rank does in its steps; null: nothing is recorded.
+  Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile = nullptr);
 
   // From `checkpoint`, or from the model's own weights if that is empty.
   void Start(const std::string& checkpoint);
@@ -67,6 +71,7 @@ class Trainer {
   int64_t PeakMemory();  // of the largest rank; collective
   double Evaluate();
   void Save();
+  void WriteProfile();
 
   bool IsLead() { return replica_.world().rank() == 0; }
 
@@ -76,25 +81,41 @@ class Trainer {
   Replica replica_;
   Optimizer optimizer_;
   MixtureReader reader_;
-  int64_t step_ = 0;  // updates done
+  Profile* const profile_;
+  int64_t first_step_ = 0, step_ = 0;  // updates done: at the start, now
 };
 
-Trainer::Trainer(const Job& job, Comm& world, double peak_flops)
+std::unique_ptr<Backend> MakeBackend(const Job& job, int rank, Profile* profile) {
+  std::unique_ptr<Backend> backend = MakeCpuBackend(static_cast<int>(job.config.threads_per_rank));
+  if (profile == nullptr) return backend;
+  return MakeProfiledBackend(std::move(backend), profile->recorder(rank));
+}
+
+Comm& Reporting(Comm& world, Profile* profile) {
+  if (profile != nullptr) world.set_recorder(&profile->recorder(world.rank()));
+  return world;
+}
+
+Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile)
     : job_(job),
       config_(job.config),
       peak_flops_(peak_flops),
-      replica_(job, MakeCpuBackend(static_cast<int>(job.config.threads_per_rank)), world),
+      replica_(job, MakeBackend(job, world.rank(), profile), Reporting(world, profile)),
       optimizer_(config_, replica_.backend(), replica_.weights()),
-      reader_(job.MakeReader()) {
+      reader_(job.MakeReader()),
+      profile_(profile) {
   if (const int64_t limit = job.device_memory_limit(); limit > 0)
     replica_.LimitMemory(limit - SequenceBytes(job));
 }
 
 StepMetrics Trainer::Step() {
+  const bool is_profiled = profile_ != nullptr && profile_->Has(step_ - first_step_);
   const Tally before = TallyNow();
+  if (is_profiled) profile_->recorder(replica_.world().rank()).Start();
   const StepBatches batches = ReadBatches();
   const double learning_rate = LearningRate(config_, step_);
   const StepResult result = TrainStep(replica_, optimizer_, batches, learning_rate, step_ + 1);
+  if (is_profiled) profile_->recorder(replica_.world().rank()).Stop();
   StepMetrics metrics;
   metrics.step = ++step_;
   metrics.loss = result.loss;
@@ -215,6 +236,12 @@ void Trainer::Start(const std::string& checkpoint) {
   Require(ExitCode::kUsage, step_ < config_.steps,
           "the checkpoint {} is at step {} already and steps is {}; give a larger number of steps",
           checkpoint, step_, config_.steps);
+  first_step_ = step_;
+  Require(ExitCode::kUsage,
+          profile_ == nullptr || config_.steps - step_ > config_.skip_first_n_steps_for_profiler,
+          "profile: of {} none would be traced, as skip_first_n_steps_for_profiler is {}; skip fewer, or "
+          "give more steps",
+          Plural(config_.steps - step_, "step"), config_.skip_first_n_steps_for_profiler);
 }
 
 void Trainer::Save() {
@@ -233,6 +260,12 @@ void Trainer::Save() {
   const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates()};
   SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
   replica_.world().Barrier();  // nobody goes on from a step that could not be saved
+}
+
+// Once all ranks have recorded.
+void Trainer::WriteProfile() {
+  replica_.world().Barrier();
+  if (IsLead()) profile_->Write(ProfileIn(job_.run_directory()));
 }
 
 StepMetrics Trainer::Advance() {
@@ -256,6 +289,8 @@ void Trainer::Run() {
       log->Append(metrics);
       progress->Print(metrics);
     }
+    if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, config_.steps - first_step_))
+      WriteProfile();
     if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || step_ == config_.steps))
       Save();
   }
@@ -275,9 +310,11 @@ void Train(const Job& job, const std::string& config_yaml) {
   RequireWithinLimit(job, dry);
   RequireMemory(job, dry.AllMemory());
 
+  std::unique_ptr<Profile> profile;
+  if (job.config.profile) profile = std::make_unique<Profile>(job.config);
   std::unique_ptr<RunDirectory> directory;  // ours until the end
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
-    Trainer trainer(job, world, peak.flops_per_second);
+    Trainer trainer(job, world, peak.flops_per_second, profile.get());
     const AbortOnUnwind guard(world);  // peers may be reading the trainer's memory
     trainer.Start(checkpoint);
     // Only now, with every input read, does the run's directory change.
@@ -289,6 +326,7 @@ void Train(const Job& job, const std::string& config_yaml) {
   });
 
   Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
+  if (profile) Show(fmt::format("profile   {}: {}\n", ProfileIn(job.run_directory()), profile->Describe()));
   if (job.config.enable_checkpointing)
     Show(fmt::format("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory()))));
 }

@@ -4,7 +4,10 @@
 #include <thread>
 
 #include "backend/chunks.h"
+#include "backend/profiled_backend.h"
+#include "core/clock.h"
 #include "core/target.h"
+#include "core/trace_recorder.h"
 #include "core/work_log.h"
 #include "unit/backend/backend_testing.h"
 
@@ -158,6 +161,62 @@ TEST_P(DryTest, EachWorkspaceIsTheSame) {
     b.MeanOfRows(x.Reshape({300, 5, 10}), rows, 300, wide.Rows(0, 1).Reshape({5, 10}));
   });
   expect_equal("copy", false, [](Backend& b, Tensor x, Tensor y, Tensor, Tensor) { b.Copy(x, y); });
+}
+
+// What a profiled backend says of each operation is what a dry run says; it takes the same memory as the one
+// behind it, and reports nothing while its recorder is off.
+TEST_P(DryTest, AProfiledOneReportsTheSameWork) {
+  WorkLog log;
+  const auto dry = cpu::MakeDryBackend(target(), 1, &log), plain = Make(1);
+  TraceRecorder recorder(3, 1000);
+  const auto profiled = MakeProfiledBackend(Make(1), recorder);
+  CallEverything(*profiled, dtype(), 70);
+  EXPECT_TRUE(recorder.spans().empty());
+
+  recorder.Start();
+  const double begin = Now();
+  CallEverything(*profiled, dtype(), 70);
+  const double end = Now();
+  CallEverything(*dry, dtype(), 70);
+  for (int i = 0; i < 2; ++i) CallEverything(*plain, dtype(), 70);
+  const std::vector<TraceSpan> spans = recorder.spans();
+  ASSERT_EQ(spans.size(), log.entries().size());
+  double last = begin;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const Work& work = log.entries()[i].work;
+    EXPECT_EQ(spans[i].rank, 3);
+    EXPECT_EQ(spans[i].lane, TraceLane::kCompute);
+    EXPECT_EQ(spans[i].name, work.name);
+    EXPECT_EQ(spans[i].flops, work.flops) << work.name;
+    EXPECT_EQ(spans[i].bytes, work.bytes) << work.name;
+    EXPECT_GE(spans[i].begin, last);
+    EXPECT_GE(spans[i].end, spans[i].begin);
+    last = spans[i].end;
+  }
+  EXPECT_LE(last, end);
+  EXPECT_EQ(profiled->matmul_flops(), plain->matmul_flops());
+  EXPECT_EQ(profiled->arena().peak_by_name(), plain->arena().peak_by_name());
+  EXPECT_EQ(profiled->Describe(), plain->Describe());
+}
+
+TEST(ProfiledBackendTest, ComputesTheSame) {
+  TraceRecorder recorder(0, 1000);
+  const auto plain = MakeCpuBackend(1), profiled = MakeProfiledBackend(MakeCpuBackend(1), recorder);
+  recorder.Start();
+  std::mt19937_64 random(1);
+  const Guarded a(DType::kFloat32, {7, 5}, Random(random, 35, DType::kFloat32)),
+      b(DType::kFloat32, {5, 9}, Random(random, 45, DType::kFloat32)), x(DType::kFloat32, {7, 9}),
+      y(DType::kFloat32, {7, 9});
+  const Guarded targets(DType::kInt32, {7}, {0, 3, 8, 2, 1, 5, 7});
+  plain->Matmul({.a = a, .b = b, .c = x});
+  profiled->Matmul({.a = a, .b = b, .c = y});
+  EXPECT_EQ(x.Get(), y.Get());
+  const double loss = plain->CrossEntropy(x, targets);
+  EXPECT_GT(loss, 0);
+  EXPECT_EQ(profiled->CrossEntropy(y, targets), loss);
+  EXPECT_EQ(profiled->SumOfSquares(a), plain->SumOfSquares(a));
+  EXPECT_GT(profiled->SumOfSquares(a), 0);
+  EXPECT_FALSE(profiled->dry());
 }
 
 // A model that no machine could hold is measured in a moment.

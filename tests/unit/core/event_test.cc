@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
+
 namespace longspan {
 namespace {
 
@@ -83,6 +85,37 @@ TEST(Event, ACallbackMayChainToAnotherEvent) {
   first.event().OnDone([&](const Failure& failure) { second.Fail(failure); });
   first.Fail(DiskOnFire);
   EXPECT_THROW(second.event().Wait(), std::runtime_error);
+}
+
+TEST(Event, SaysWhenWhatItIsAboutBegan) {
+  EventSource source, silent;
+  const double before = Now();
+  source.Begin();
+  const double after = Now();
+  std::this_thread::sleep_for(milliseconds(1));
+  source.Begin();  // the first call counts
+  source.Set();
+  silent.Set();
+  EXPECT_GE(source.event().began(), before);
+  EXPECT_LE(source.event().began(), after);
+  EXPECT_EQ(silent.event().began(), 0);
+  EXPECT_EQ(Event().began(), 0);
+}
+
+// Numbers put two together only in a dry run.
+TEST(Event, ANumberIsOfTheHandleAlone) {
+  EventSource a, b;
+  const Event numbered = a.event().WithWork(7), other = b.event().WithWork(9);
+  EXPECT_EQ(numbered.work(), 7);
+  EXPECT_EQ(a.event().work(), 0);
+  EXPECT_EQ(Both(Event::OfWork(3), Event::OfWork(5)).work(), 5);
+  EXPECT_EQ(Both(Event::OfWork(3), Event()).work(), 3);
+  const Event both = Both(numbered, other);
+  b.Set();
+  EXPECT_FALSE(both.Done());
+  EXPECT_FALSE(numbered.Done());
+  a.Set();
+  EXPECT_TRUE(both.Done());
 }
 
 TEST(Event, BothHappensWithTheSecond) {

@@ -53,15 +53,15 @@ TEST(WorkLogTest, RefusesWhatCannotBe) {
 }
 
 TEST(Trace, ShowsSpansByRankAndLane) {
-  const TraceSpan spans[] = {{0, Lane::kCompute, "matmul", 0.5, 0.75, 1e9, 0},
-                             {1, Lane::kDisk, "to_disk", 0, 2, 0, 42}};
+  const TraceSpan spans[] = {{0, TraceLane::kCompute, "matmul", 0.5, 0.75, 1e9, 0},
+                             {1, TraceLane::kDisk, "to_disk", 0, 2, 0, 42}};
   const std::string json = ChromeTrace(spans);
   EXPECT_NE(
       json.find(R"({"ph": "X", "name": "matmul", "pid": 0, "tid": 0, "ts": 500000.000, "dur": 250000.000, )"
                 R"("args": {"flops": 1000000000}})"),
       std::string::npos)
       << json;
-  EXPECT_NE(json.find(R"("name": "thread_name", "pid": 1, "tid": 3, "args": {"name": "disk"})"),
+  EXPECT_NE(json.find(R"("name": "thread_name", "pid": 1, "tid": 5, "args": {"name": "disk"})"),
             std::string::npos);
   EXPECT_NE(json.find(R"("dur": 2000000.000, "args": {"bytes": 42}})"), std::string::npos);
   EXPECT_EQ(json.find(",\n]"), std::string::npos);

@@ -253,12 +253,16 @@ TEST_F(SimulateTest, SpansAreTheTimeline) {
   log_.Wait(log_.Transfer(Moved(WorkKind::kToDisk, 1), {}, {}));
   log_.Compute(product);
   const Timeline t = Run(true);
-  ASSERT_EQ(t.spans.size(), 2u);
-  EXPECT_EQ(t.spans[0].lane, Lane::kDisk);
+  ASSERT_EQ(t.spans.size(), 3u);
+  EXPECT_EQ(t.spans[0].lane, TraceLane::kDisk);
   EXPECT_EQ(t.spans[0].name, "to_disk");
-  EXPECT_DOUBLE_EQ(t.spans[1].begin, 1);
-  EXPECT_DOUBLE_EQ(t.spans[1].end, 3);
-  EXPECT_DOUBLE_EQ(t.spans[1].flops, 2e12);
+  EXPECT_EQ(t.spans[1].lane, TraceLane::kCompute);
+  EXPECT_EQ(t.spans[1].name, "wait for to_disk");
+  EXPECT_DOUBLE_EQ(t.spans[1].begin, 0);
+  EXPECT_DOUBLE_EQ(t.spans[1].end, 1);
+  EXPECT_DOUBLE_EQ(t.spans[2].begin, 1);
+  EXPECT_DOUBLE_EQ(t.spans[2].end, 3);
+  EXPECT_DOUBLE_EQ(t.spans[2].flops, 2e12);
   EXPECT_TRUE(Run().spans.empty());
 }
 
