@@ -211,6 +211,13 @@ KeyList TrainKeys(TrainConfig& config) {
       "mlpwo", &config.mlpwo,
       "Of custom: the output of the down projection. Only models that norm it (Gemma) need it again; "
       "others never keep it. Empty: remat.");
+  keys.Add(
+      "optimizer_memory_host_offload", &config.optimizer_memory_host_offload,
+      "AdamW's moments are offloaded: an update brings those of one part of the model after the other to "
+      "the device and back, to the same bits.");
+  keys.Add("parameter_memory_host_offload", &config.parameter_memory_host_offload,
+           "The weights are offloaded, masters and compute weights: those of one part of the model after the "
+           "other are brought to the device where it is computed with and updated, to the same bits.");
   keys.Add("offload_directory", &config.offload_directory,
            "A folder on a fast disk: what is offloaded is kept in a file there that has no name and is gone "
            "when the run ends, however it ends; empty: in host memory.");

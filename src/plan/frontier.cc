@@ -30,7 +30,7 @@ Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_le
   config.remat_policy = "custom";
   for (const PlacementKey& key : kPlacementKeys) config.*key.field = "remat";
   config.decoder_layer_input = offload ? "offload" : "device";
-  if (!offload) config.offload_directory.clear();
+  if (!offload && !config.offloads_state()) config.offload_directory.clear();
   config.ranks = ranks;
   config.max_target_length = length;
   config.global_batch_size = 1;

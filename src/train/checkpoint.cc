@@ -33,23 +33,24 @@ constexpr const char* kTokenizerFiles[] = {
 // suffix.
 struct SavedPart {
   int unit;
-  Tensor shard;  // what this rank has of it
+  Tensor UnitState::*tensor;
   const char* suffix;
 };
 
+// A unit's are together, so that its state is on the device once.
 std::vector<SavedPart> ModelParts(const ShardedWeights& weights) {
   std::vector<SavedPart> parts;
-  for (int u = 0; u < weights.table().num_units(); ++u) parts.push_back({u, weights.Master(u), ""});
+  for (int u = 0; u < weights.table().num_units(); ++u) parts.push_back({u, &UnitState::master, ""});
   return parts;
 }
 
 std::vector<SavedPart> OptimizerParts(const ShardedWeights& weights) {
   std::vector<SavedPart> parts;
   for (int u = 0; u < weights.table().num_units(); ++u) {
-    parts.push_back({u, weights.Master(u), ".master"});
-    if (weights.ExpAvg(u).IsNull()) continue;
-    parts.push_back({u, weights.ExpAvg(u), ".exp_avg"});
-    parts.push_back({u, weights.ExpAvgSq(u), ".exp_avg_sq"});
+    parts.push_back({u, &UnitState::master, ".master"});
+    if (!weights.has_moments()) continue;
+    parts.push_back({u, &UnitState::exp_avg, ".exp_avg"});
+    parts.push_back({u, &UnitState::exp_avg_sq, ".exp_avg_sq"});
   }
   return parts;
 }
@@ -62,9 +63,7 @@ void ForEachTensor(const ShardedWeights& weights, std::span<const SavedPart> par
       f(part, stored);
 }
 
-const char* OptimizerName(const ShardedWeights& weights) {
-  return weights.ExpAvg(0).IsNull() ? "sgd" : "adamw";
-}
+const char* OptimizerName(const ShardedWeights& weights) { return weights.has_moments() ? "adamw" : "sgd"; }
 
 // Saving.
 
@@ -86,7 +85,7 @@ nlohmann::ordered_json SourceJson(const SourcePosition& source) {
 }
 
 // A file's tensors on the first rank, which gathers each part when it comes to it.
-void WriteParts(const fs::path& directory, const std::string& stem, const ShardedWeights& weights,
+void WriteParts(const fs::path& directory, const std::string& stem, ShardedWeights& weights,
                 const std::vector<SavedPart>& parts, DType dtype, int64_t max_shard_bytes) {
   const ElementType* const type = ElementTypeOf(dtype);
   const SavedPart* gathered = nullptr;
@@ -94,7 +93,7 @@ void WriteParts(const fs::path& directory, const std::string& stem, const Sharde
   std::vector<SafetensorsSource> sources;
   ForEachTensor(weights, parts, [&](const SavedPart& part, const StoredTensor& stored) {
     const auto read = [&, mine = &part, offset = stored.offset](int64_t first, std::span<std::byte> out) {
-      if (gathered != mine) whole = weights.Gather(mine->unit, mine->shard);
+      if (gathered != mine) whole = weights.Gather(mine->unit, mine->tensor);
       gathered = mine;
       const size_t num_elements = out.size() / static_cast<size_t>(type->bytes);
       FromFloat32(*type, {whole.data<float>() + offset + first, num_elements}, out.data());
@@ -105,7 +104,7 @@ void WriteParts(const fs::path& directory, const std::string& stem, const Sharde
 }
 
 // A whole checkpoint in a directory that isn't there yet, on the disk when this returns.
-void WriteCheckpoint(const fs::path& directory, const ShardedWeights& weights, const CheckpointState& state,
+void WriteCheckpoint(const fs::path& directory, ShardedWeights& weights, const CheckpointState& state,
                      const SaveOptions& options) {
   std::error_code error;
   fs::create_directory(directory, error);
@@ -237,12 +236,28 @@ void CheckTensors(const SafetensorsDirectory& files, const ShardedWeights& weigh
 }
 
 // What this rank keeps of a tensor, which the files have under this name.
-void ReadKept(const SafetensorsDirectory& files, const std::string& name, const ShardedWeights& weights,
+void ReadKept(const SafetensorsDirectory& files, const std::string& name, ShardedWeights& weights,
               const SavedPart& part, const StoredTensor& stored) {
   const Range elements = weights.Kept(part.unit, {stored.offset, stored.offset + stored.num_elements});
   if (elements.empty()) return;
-  float* const to = part.shard.data<float>() + (elements.begin - weights.Kept(part.unit).begin);
+  const Tensor shard = weights.State(part.unit).*part.tensor;
+  float* const to = shard.data<float>() + (elements.begin - weights.Kept(part.unit).begin);
   files.ReadFloat32(name, elements.begin - stored.offset, {to, static_cast<size_t>(elements.size())});
+}
+
+// These parts, unit by unit: the masters, and the moments or not. name_of(part, stored tensor) is asked in
+// the order of the file.
+template <class F>
+void ReadParts(const SafetensorsDirectory& files, ShardedWeights& weights,
+               const std::vector<SavedPart>& parts, bool with_moments, F name_of) {
+  auto part = parts.begin();
+  weights.ForEachState([&](int unit, const UnitState&) {
+    for (; part != parts.end() && part->unit == unit; ++part)
+      for (const StoredTensor& stored : weights.table().units[static_cast<size_t>(unit)].stored)
+        ReadKept(files, name_of(*part, stored), weights, *part, stored);
+    weights.RefreshCompute(unit);
+    weights.Changed(unit, with_moments);
+  });
 }
 
 // They are of the same shape.
@@ -273,11 +288,11 @@ std::string WriteCheckpointState(const CheckpointState& state, const std::string
   return object.dump(2) + "\n";
 }
 
-void SaveCheckpoint(const std::string& checkpoints_directory, const ShardedWeights& weights,
+void SaveCheckpoint(const std::string& checkpoints_directory, ShardedWeights& weights,
                     const CheckpointState& state, const SaveOptions& options) {
   if (!weights.is_first_rank()) {
     for (const auto& parts : {ModelParts(weights), OptimizerParts(weights)})  // as WriteCheckpoint does
-      for (const SavedPart& part : parts) weights.Gather(part.unit, part.shard);
+      for (const SavedPart& part : parts) weights.Gather(part.unit, part.tensor);
     return;
   }
   const fs::path checkpoints(checkpoints_directory);
@@ -311,10 +326,8 @@ CheckpointState LoadCheckpoint(const std::string& directory, ShardedWeights& wei
   const SafetensorsDirectory files(directory, "optimizer");
   const std::vector<SavedPart> parts = OptimizerParts(weights);
   CheckTensors(files, weights, parts, directory);
-  ForEachTensor(weights, parts, [&](const SavedPart& part, const StoredTensor& stored) {
-    ReadKept(files, stored.name + part.suffix, weights, part, stored);
-  });
-  weights.RefreshCompute();
+  ReadParts(files, weights, parts, /*with_moments=*/true,
+            [](const SavedPart& part, const StoredTensor& stored) { return stored.name + part.suffix; });
   return state;
 }
 
@@ -368,11 +381,9 @@ void LoadModelWeights(const std::string& directory, ShardedWeights& weights) {
   const SafetensorsDirectory files(directory, "model");
   const std::vector<std::string> names = FindModelTensors(weights.table(), files, directory);
   size_t i = 0;
-  ForEachTensor(weights, ModelParts(weights), [&](const SavedPart& part, const StoredTensor& stored) {
-    ReadKept(files, names[i++], weights, part, stored);
-  });
+  ReadParts(files, weights, ModelParts(weights), /*with_moments=*/false,
+            [&](const SavedPart&, const StoredTensor&) { return names[i++]; });
   CHECK(i == names.size());
-  weights.RefreshCompute();
 }
 
 std::string LatestCheckpoint(const std::string& checkpoints_directory) {

@@ -42,7 +42,7 @@ struct SaveOptions {
 // full, …) leaving the checkpoints before untouched and nothing half-written. One process at a time saves
 // into a directory. Collective over the ranks of the weights: the first one writes, and the others hand it
 // what they keep, a unit at a time; the files do not depend on how weights are sharded.
-void SaveCheckpoint(const std::string& checkpoints_directory, const ShardedWeights& weights,
+void SaveCheckpoint(const std::string& checkpoints_directory, ShardedWeights& weights,
                     const CheckpointState& state, const SaveOptions& options);
 // Reads one back: masters, moments, state. The moments must be those of the run: a checkpoint of AdamW does
 // not load into SGD, nor the other way round. Throws Error naming file and tensor for whatever is missing or

@@ -282,10 +282,16 @@ void ResolveActivations(Job& job) {
 
 void ResolveOffload(const Job& job) {
   const std::string& directory = job.config.offload_directory;
-  if (directory.empty() || job.forward_only) return;
-  Require(ExitCode::kUsage, AnyOffloaded(job.activations),
-          "offload_directory is {}, but nothing is offloaded by remat_policy {}; leave it out, or take a "
-          "policy that offloads (minimal_offloaded, or custom with a key like context=offload)",
+  if (job.forward_only) return;
+  Require(
+      ExitCode::kUsage, !job.config.optimizer_memory_host_offload || job.config.opt_type != "sgd",
+      "optimizer_memory_host_offload is true, but opt_type sgd has no state to offload; leave one of them "
+      "out");
+  if (directory.empty()) return;
+  Require(ExitCode::kUsage, job.offloads(),
+          "offload_directory is {}, but nothing is offloaded by remat_policy {}; leave it out, take a policy "
+          "that offloads (minimal_offloaded, or custom with a key like context=offload), or set "
+          "optimizer_memory_host_offload=true or parameter_memory_host_offload=true",
           directory, job.config.remat_policy);
   // Without text it is planned, for a machine that may be another.
   Require(ExitCode::kUsage, job.sources.empty() || IsDirectory(directory),
@@ -334,6 +340,8 @@ void Resolve(Job& job) {
 }
 
 }  // namespace
+
+bool Job::offloads() const { return AnyOffloaded(activations) || config.offloads_state(); }
 
 ModelOptions Job::model_options() const {
   ModelOptions options;

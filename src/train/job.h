@@ -38,6 +38,9 @@ struct Job {
   int64_t document_length = 0;  // without text: of each document of a sequence; 0: a sequence is one document
   bool forward_only = false;    // evaluation: nothing is kept for a backward pass, no gradients, no optimizer
 
+  // Whether anything goes to the tier.
+  bool offloads() const;
+
   ModelOptions model_options() const;
   Layout MakeLayout() const;
   // How many ranks share the heads of layers of this kind; consecutive ones of those of a sequence.

@@ -38,7 +38,8 @@ TrainConfig WithRung(TrainConfig config, const MemoryRung& rung) {
   for (const PlacementKey& key : kPlacementKeys) (config.*key.field).clear();
   config.context = rung.context;
   config.decoder_layer_input = rung.decoder_layer_input;
-  if (rung.context != "offload" && rung.decoder_layer_input != "offload") config.offload_directory.clear();
+  if (rung.context != "offload" && rung.decoder_layer_input != "offload" && !config.offloads_state())
+    config.offload_directory.clear();
   return config;
 }
 

@@ -1,6 +1,7 @@
 #include "train/offloaded_activations.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "core/check.h"
@@ -8,12 +9,9 @@
 namespace longspan {
 namespace {
 
-// Of an activation's tensor on the device: a multiple of what the tier's addresses are, as all sizes before
-// it.
+// Of an activation's tensor on the device.
 int64_t InFlightBytes(const ModelConfig& config, int64_t rows, DType dtype, Activation id) {
-  constexpr int64_t kBlock = ScratchFile::kAlignment;
-  const int64_t bytes = ActivationShape(config, id, rows, dtype).num_bytes();
-  return (bytes + kBlock - 1) / kBlock * kBlock;
+  return Tier::InBlocks(ActivationShape(config, id, rows, dtype).num_bytes());
 }
 
 bool IsOffloaded(const ActivationPolicy& policy, Activation id) {
@@ -28,6 +26,16 @@ int64_t AllInFlightBytes(const ModelConfig& config, int64_t rows, DType dtype,
   return std::max<int64_t>(bytes, 1);
 }
 
+// What the reports call it in the tier.
+std::string_view TierName(Activation id) {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const ActivationRow& row : ActivationTable()) all.push_back("activations." + std::string(row.name));
+    return all;
+  }();
+  return names[static_cast<size_t>(id)];
+}
+
 // In the order of activations, and of layers in each.
 std::vector<TierSlot> TierSlots(const ModelConfig& config, int64_t rows, DType dtype,
                                 const ActivationPolicy& policy) {
@@ -35,7 +43,8 @@ std::vector<TierSlot> TierSlots(const ModelConfig& config, int64_t rows, DType d
   for (const ActivationRow& row : ActivationTable()) {
     if (!IsOffloaded(policy, row.id)) continue;
     const int64_t bytes = ActivationShape(config, row.id, rows, dtype).num_bytes();
-    slots.insert(slots.end(), static_cast<size_t>(config.num_hidden_layers), TierSlot{row.name, bytes});
+    slots.insert(slots.end(), static_cast<size_t>(config.num_hidden_layers),
+                 TierSlot{TierName(row.id), bytes});
   }
   return slots;
 }
@@ -48,17 +57,15 @@ bool AnyOffloaded(const ActivationPolicy& policy) {
 }
 
 OffloadedActivations::OffloadedActivations(const ModelConfig& config, int64_t rows, DType dtype,
-                                           const ActivationPolicy& policy, const std::string& directory,
-                                           Backend& backend, Background* background,
-                                           const OffloadHooks& hooks)
+                                           const ActivationPolicy& policy, Backend& backend, Tier& tier)
     : backend_(backend),
+      tier_(tier),
       num_layers_(static_cast<int>(config.num_hidden_layers)),
       resident_(config, rows, dtype, policy, backend.dry()),
       arena_(backend.dry() ? Arena::Mode::kMeasure : Arena::Mode::kReal,
              AllInFlightBytes(config, rows, dtype, policy)),
-      tier_(TierSlots(config, rows, dtype, policy), directory, background, hooks, backend.recorder(),
-            backend.shares_host_memory()) {
-  CHECK((background == nullptr) == (backend.dry() || !AnyOffloaded(policy)));
+      first_slot_(tier.Add(TierSlots(config, rows, dtype, policy))) {
+  CHECK(tier.dry() == backend.dry() || !AnyOffloaded(policy));
   for (const ActivationRow& row : ActivationTable()) {
     if (!IsOffloaded(policy, row.id)) continue;
     const Tensor shape = ActivationShape(config, row.id, rows, dtype);
@@ -78,13 +85,13 @@ OffloadedActivations::InFlight& OffloadedActivations::Of(int layer, Activation i
 int OffloadedActivations::SlotOf(int layer, Activation id) const {
   int before = 0;
   for (size_t i = 0; i < Index(id); ++i) before += Offloaded(static_cast<Activation>(i)) ? 1 : 0;
-  return before * num_layers_ + layer;
+  return first_slot_ + before * num_layers_ + layer;
 }
 
 Tensor OffloadedActivations::Slot(int layer, Activation id) {
   if (!Offloaded(id)) return resident_.Slot(layer, id);
   InFlight& in_flight = Of(layer, id);
-  Wait(in_flight.moved);  // of the layer two before
+  tier_.Wait(backend_, in_flight.moved);  // of the layer two before
   in_flight.layer = layer;
   in_flight.moved = {};
   return in_flight.tensor;
@@ -112,14 +119,8 @@ Tensor OffloadedActivations::Take(int layer, Activation id) {
   if (!Offloaded(id)) return resident_.Take(layer, id);
   InFlight& in_flight = Of(layer, id);
   CHECK(in_flight.layer == layer);  // Prefetch was called
-  Wait(in_flight.moved);
+  tier_.Wait(backend_, in_flight.moved);
   return in_flight.tensor;
-}
-
-void OffloadedActivations::Wait(const Event& event) {
-  const double before = backend_.wait_seconds();
-  backend_.Wait(event);
-  wait_seconds_ += backend_.wait_seconds() - before;
 }
 
 }  // namespace longspan

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
 
 #include "backend/backend.h"
 #include "core/arena.h"
@@ -18,12 +17,10 @@ namespace longspan {
 // two are still on the device when the backward pass asks for them, and aren't read.
 class OffloadedActivations final : public ActivationStore {
  public:
-  // Of `rows` rows. `directory`: of the tier, empty for host memory. `background`, which is null if and only
-  // if the backend is dry or nothing is offloaded, and `backend`, through which it waits, outlive this.
-  // Throws as Tier does.
+  // Of `rows` rows. `backend`, through which it waits, and `tier`, of which it takes slots, outlive this.
   OffloadedActivations(const ModelConfig& config, int64_t rows, DType dtype, const ActivationPolicy& policy,
-                       const std::string& directory, Backend& backend, Background* background,
-                       const OffloadHooks& hooks = {});
+                       Backend& backend, Tier& tier);
+  ~OffloadedActivations() override { tier_.Finish(); }
 
   bool Kept(Activation id) const override { return resident_.Kept(id) || Offloaded(id); }
   Tensor Slot(int layer, Activation id) override;
@@ -34,8 +31,6 @@ class OffloadedActivations final : public ActivationStore {
   // What never leaves the device, and the tensors on it of what does.
   const ResidentActivationStore& resident() const { return resident_; }
   int64_t in_flight_bytes() const { return arena_.used_bytes(); }
-  const Tier& tier() const { return tier_; }
-  double wait_seconds() const { return wait_seconds_; }  // of the backend's, those for the tier
 
  private:
   // One of an activation's two tensors on the device.
@@ -48,18 +43,17 @@ class OffloadedActivations final : public ActivationStore {
   bool Offloaded(Activation id) const { return !in_flight_[Index(id)][0].tensor.IsNull(); }
   InFlight& Of(int layer, Activation id);
   int SlotOf(int layer, Activation id) const;
-  void Wait(const Event& event);
 
   Backend& backend_;
+  Tier& tier_;
   const int num_layers_;
   ResidentActivationStore resident_;
   Arena arena_;
   std::array<std::array<InFlight, 2>, kNumActivations> in_flight_;
-  Tier tier_;  // below what its transfers read and write
-  double wait_seconds_ = 0;
+  int first_slot_;  // in the tier
 };
 
-// Whether a tier has anything to hold.
+// Whether it leaves anything to a tier.
 bool AnyOffloaded(const ActivationPolicy& policy);
 
 }  // namespace longspan

@@ -16,7 +16,7 @@ class Optimizer {
   Optimizer(const TrainConfig& config, Backend& backend, ShardedWeights& weights)
       : config_(config), backend_(backend), weights_(weights) {}
 
-  // ‖gradient‖₂ of the whole model, f64; every parameter counts once. Collective.
+  // ‖gradient‖₂ of the whole model, f64; every parameter counts once. Collective. An update follows.
   double GradientNorm();
   // One update with the gradients in the weight store, scaled down to gradient_clipping_threshold if
   // `gradient_norm` exceeds it. Also of the compute weights.
@@ -26,7 +26,7 @@ class Optimizer {
   void set_num_updates(int64_t n) { num_updates_ = n; }
 
  private:
-  void UpdateUnit(int unit, double learning_rate, double scale);
+  void UpdateUnit(int unit, const UnitState& state, double learning_rate, double scale);
 
   const TrainConfig& config_;
   Backend& backend_;

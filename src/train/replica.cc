@@ -60,16 +60,22 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       mesh_(MakeMesh(job.mesh, world)),
       layout_(job.MakeLayout()),
       strategies_(MakeStrategies(job, mesh_)),
-      weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get(),
-               WeightRanks::Of(mesh_, job.config.shard_parameters), /*accumulates=*/job.has_several_passes()),
-      background_(AnyOffloaded(job.activations) && !backend_->dry()
+      background_(job.offloads() && !backend_->dry()
                       ? std::make_unique<Background>(job.offload_hooks.before_each)
                       : nullptr),
-      activations_(job.model, layout_.rows_per_rank(), job.dtype, job.activations,
-                   job.config.offload_directory, *backend_, background_.get(), job.offload_hooks),
+      tier_(job.config.offload_directory, background_.get(), job.offload_hooks, backend_->recorder(),
+            backend_->shares_host_memory()),
+      weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get(),
+               WeightRanks::Of(mesh_, job.config.shard_parameters), /*accumulates=*/job.has_several_passes(),
+               {.tier = &tier_,
+                .optimizer = job.config.optimizer_memory_host_offload,
+                .parameters = job.config.parameter_memory_host_offload}),
+      activations_(job.model, layout_.rows_per_rank(), job.dtype, job.activations, *backend_, tier_),
       model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), weights_,
              activations_),
-      loader_(job.model, job.model_options(), layout_, context_rank(), backend_->dry()) {}
+      loader_(job.model, job.model_options(), layout_, context_rank(), backend_->dry()) {
+  tier_.Reserve();
+}
 
 int64_t Replica::NumPasses(const Batch& sequence) const {
   if (std::ssize(sequence.tokens) == layout_.length()) return 1;
@@ -110,12 +116,6 @@ std::map<std::string, int64_t> Replica::MemoryByName() const {
       bytes["activations." + std::string(row.name)] += activations_.resident().num_bytes(row.id);
   if (activations_.in_flight_bytes() > 0) bytes["activations in flight"] += activations_.in_flight_bytes();
   bytes["rotary tables and tokens"] += loader_.num_bytes();
-  return bytes;
-}
-
-std::map<std::string, int64_t> Replica::OffloadedByName() const {
-  std::map<std::string, int64_t> bytes;
-  for (const auto& [name, n] : activations_.tier().BytesByName()) bytes["activations." + name] += n;
   return bytes;
 }
 
@@ -165,6 +165,7 @@ DryRun RunDry(const Job& job, int rank, const DryRunOptions& options) {
   DryRun result;
   result.traffic = world->traffic();
   result.offload_bytes_written = replica.offload_bytes_written();
+  result.update_bytes_written = replica.weights().state_bytes_written();
   if (job.config.eval_interval > 0 && options.recorder == nullptr) replica.Loss(DryPass(job));
   result.memory = replica.MemoryByName();
   (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();

@@ -15,6 +15,7 @@
 #include "parallel/strategy.h"
 #include "train/job.h"
 #include "train/offloaded_activations.h"
+#include "train/tier.h"
 #include "train/weights.h"
 
 namespace longspan {
@@ -48,13 +49,14 @@ class Replica {
 
   // Bytes by name, at their highest so far: on the device, and in the tier of what is offloaded.
   std::map<std::string, int64_t> MemoryByName() const;
-  std::map<std::string, int64_t> OffloadedByName() const;
+  std::map<std::string, int64_t> OffloadedByName() const { return tier_.BytesByName(); }
   int64_t memory_bytes() const;  // on the device
   // Holds what it takes on the device to so many bytes: a step that took more would throw Error(kResource).
   void LimitMemory(int64_t bytes);
-  // Written to the tier so far; of the time that the backend waited, that for the tier.
-  int64_t offload_bytes_written() const { return activations_.tier().bytes_written(); }
-  double offload_wait_seconds() const { return activations_.wait_seconds(); }
+  // Written to the tier and read from it so far; of the time that the backend waited, that for the tier.
+  int64_t offload_bytes_written() const { return tier_.bytes_written(); }
+  int64_t offload_bytes_read() const { return tier_.bytes_read(); }
+  double offload_wait_seconds() const { return tier_.wait_seconds(); }
 
  private:
   // Σ of f over the passes of a sequence, at least so many.
@@ -65,8 +67,9 @@ class Replica {
   Mesh mesh_;
   Layout layout_;
   std::vector<std::unique_ptr<AttentionStrategy>> strategies_;  // by layer kind
+  std::unique_ptr<Background> background_;                      // null: nothing is offloaded, or it is dry
+  Tier tier_;
   ShardedWeights weights_;
-  std::unique_ptr<Background> background_;  // null: nothing is offloaded, or it is dry
   OffloadedActivations activations_;
   Model model_;
   SequenceLoader loader_;
@@ -84,6 +87,7 @@ struct DryRun {
   std::map<std::string, int64_t> host_memory, disk;
   Comm::Traffic traffic;
   int64_t offload_bytes_written = 0;  // to the tier
+  int64_t update_bytes_written = 0;   // of them, in the update
 
   // All of memory and host_memory, whose names get the prefix "host.".
   std::map<std::string, int64_t> AllMemory() const;

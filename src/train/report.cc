@@ -10,7 +10,6 @@
 #include "core/machine.h"
 #include "data/data_report.h"
 #include "train/memory_budget.h"
-#include "train/offloaded_activations.h"
 
 namespace longspan {
 namespace {
@@ -79,11 +78,20 @@ std::string OffloadLines(const Job& job, const DryRun& dry) {
           ? fmt::format("{}, past the page cache", directory)
           : fmt::format("{}, through the page cache (its file system refuses direct I/O)", directory);
   const auto& offloaded = directory.empty() ? dry.host_memory : dry.disk;
-  const bool in_passes =
-      job.pass_length() < job.config.max_target_length;  // whose number the documents decide
-  const int64_t written = dry.offload_bytes_written * job.mesh.ranks() * (in_passes ? 1 : job.micro_steps());
-  return Line("offload", fmt::format("{} a rank in {}; {} written a {}", FormatBytes(TotalBytes(offloaded)),
-                                     where, FormatBytes(written), in_passes ? "pass" : "step")) +
+  const int64_t of_pass = dry.offload_bytes_written - dry.update_bytes_written;
+  std::vector<std::string> written;
+  const auto add = [&](int64_t bytes_of_rank, const char* when) {
+    if (bytes_of_rank > 0)
+      written.push_back(fmt::format("{} written {}", FormatBytes(bytes_of_rank * job.mesh.ranks()), when));
+  };
+  if (job.pass_length() < job.config.max_target_length) {  // the documents decide how many passes there are
+    add(of_pass, "a pass");
+    add(dry.update_bytes_written, "an update");
+  } else {
+    add(of_pass * job.micro_steps() + dry.update_bytes_written, "a step");
+  }
+  return Line("offload", fmt::format("{} a rank in {}; {}", FormatBytes(TotalBytes(offloaded)), where,
+                                     fmt::join(written, ", "))) +
          MemoryTable(offloaded);
 }
 
@@ -168,7 +176,7 @@ std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& d
                                  ? ""
                                  : fmt::format(" of {} (device_memory_limit)", c.device_memory_limit)));
   text += MemoryTable(dry.memory);
-  if (AnyOffloaded(job.activations)) text += OffloadLines(job, dry);
+  if (job.offloads()) text += OffloadLines(job, dry);
   line("run", job.run_directory());
   return text;
 }

@@ -9,11 +9,6 @@
 namespace longspan {
 namespace {
 
-int64_t InBlocks(int64_t bytes) {
-  constexpr int64_t kBlock = ScratchFile::kAlignment;
-  return (bytes + kBlock - 1) / kBlock * kBlock;
-}
-
 class HostStorage final : public Tier::Storage {
  public:
   explicit HostStorage(int64_t bytes)
@@ -45,26 +40,50 @@ class DiskStorage final : public Tier::Storage {
 
 }  // namespace
 
-Tier::Tier(const std::vector<TierSlot>& slots, const std::string& directory, Background* background,
-           const OffloadHooks& hooks, WorkRecorder* recorder, bool shares_host_memory)
-    : background_(background),
+Tier::Tier(std::string directory, Background* background, const OffloadHooks& hooks, WorkRecorder* recorder,
+           bool shares_host_memory)
+    : directory_(std::move(directory)),
+      background_(background),
+      file_calls_(*hooks.file_calls),
       recorder_(recorder),
-      on_disk_(!directory.empty()),
-      shares_host_memory_(shares_host_memory) {
-  int64_t offset = 0;
-  for (const TierSlot& slot : slots) {
-    const int64_t bytes = InBlocks(slot.bytes);
-    slots_.push_back({.name = slot.name, .offset = offset, .bytes = bytes, .last = {}});
-    offset += bytes;
-  }
-  if (background == nullptr || offset == 0) return;
-  if (directory.empty())
-    storage_ = std::make_unique<HostStorage>(offset);
-  else
-    storage_ = std::make_unique<DiskStorage>(directory, offset, *hooks.file_calls);
+      shares_host_memory_(shares_host_memory) {}
+
+Tier::~Tier() { Finish(); }
+
+int64_t Tier::InBlocks(int64_t bytes) {
+  constexpr int64_t kBlock = ScratchFile::kAlignment;
+  return (bytes + kBlock - 1) / kBlock * kBlock;
 }
 
-Tier::~Tier() {
+int Tier::Add(const std::vector<TierSlot>& slots) {
+  CHECK(storage_ == nullptr);
+  const int first = static_cast<int>(slots_.size());
+  for (const TierSlot& slot : slots) {
+    const int64_t bytes = InBlocks(slot.bytes);
+    slots_.push_back(
+        {.name = slot.name, .offset = size_, .bytes = bytes, .readable = slot.starts_as_zero, .last = {}});
+    size_ += bytes;
+  }
+  return first;
+}
+
+// Both kinds of storage begin as zeros.
+void Tier::Reserve() {
+  CHECK(storage_ == nullptr);
+  if (dry() || size_ == 0) return;
+  if (directory_.empty())
+    storage_ = std::make_unique<HostStorage>(size_);
+  else
+    storage_ = std::make_unique<DiskStorage>(directory_, size_, file_calls_);
+}
+
+void Tier::Wait(Backend& backend, const Event& event) {
+  const double before = backend.wait_seconds();
+  backend.Wait(event);
+  wait_seconds_ += backend.wait_seconds() - before;
+}
+
+void Tier::Finish() {
   for (const Slot& slot : slots_) {
     try {
       slot.last.Wait();
@@ -78,19 +97,20 @@ Tier::Slot& Tier::Find(int slot, Tensor tensor) {
   CHECK(0 <= slot && static_cast<size_t>(slot) < slots_.size());
   Slot& found = slots_[static_cast<size_t>(slot)];
   CHECK(tensor.num_bytes() <= found.bytes);
+  CHECK(reinterpret_cast<uintptr_t>(tensor.raw()) % ScratchFile::kAlignment == 0);
   return found;
 }
 
 Event Tier::Write(int slot, Tensor from, const Event& after) {
   Slot& to = Find(slot, from);
   const int64_t bytes = from.num_bytes();
-  to.written = true;
+  to.readable = true;
   bytes_written_ += InBlocks(bytes);
-  if (background_ == nullptr) {
+  if (dry()) {
     return StartDry(to, {WorkKind::kToHost, WorkKind::kToDisk}, bytes, after);
   }
   return Start(
-      to, on_disk_ ? WorkKind::kToDisk : WorkKind::kToHost, bytes,
+      to, on_disk() ? WorkKind::kToDisk : WorkKind::kToHost, bytes,
       [storage = storage_.get(), offset = to.offset, from] {
         storage->Write(offset, from.raw(), from.num_bytes());
       },
@@ -99,14 +119,14 @@ Event Tier::Write(int slot, Tensor from, const Event& after) {
 
 Event Tier::Read(int slot, Tensor to, const Event& after) {
   Slot& from = Find(slot, to);
-  CHECK(from.written);
+  CHECK(from.readable);
   const int64_t bytes = to.num_bytes();
   bytes_read_ += InBlocks(bytes);
-  if (background_ == nullptr) {
+  if (dry()) {
     return StartDry(from, {WorkKind::kFromDisk, WorkKind::kFromHost}, bytes, after);
   }
   return Start(
-      from, on_disk_ ? WorkKind::kFromDisk : WorkKind::kFromHost, bytes,
+      from, on_disk() ? WorkKind::kFromDisk : WorkKind::kFromHost, bytes,
       [storage = storage_.get(), offset = from.offset, to] {
         storage->Read(offset, to.raw(), to.num_bytes());
       },
@@ -115,6 +135,7 @@ Event Tier::Read(int slot, Tensor to, const Event& after) {
 
 Event Tier::Start(Slot& slot, WorkKind kind, int64_t bytes, std::function<void()> transfer,
                   const Event& after) {
+  CHECK(storage_ != nullptr);  // Reserve was called
   const Event moved = background_->Post(std::move(transfer), Both(after, slot.last));
   return slot.last = Report(slot, kind, bytes, after, moved);
 }
@@ -122,7 +143,7 @@ Event Tier::Start(Slot& slot, WorkKind kind, int64_t bytes, std::function<void()
 Event Tier::StartDry(Slot& slot, std::initializer_list<WorkKind> kinds, int64_t bytes, const Event& after) {
   Event last = Both(after, slot.last);
   for (const WorkKind kind : kinds) {
-    if (LaneOf(kind) == Lane::kDisk ? !on_disk_ : on_disk_ && shares_host_memory_) continue;
+    if (LaneOf(kind) == Lane::kDisk ? !on_disk() : on_disk() && shares_host_memory_) continue;
     last = Report(slot, kind, bytes, last, {});
   }
   return slot.last = last;

@@ -63,9 +63,11 @@ struct TrainConfig {
   // Of custom: device | offload | remat; empty: device for the input of a layer, remat for the others.
   std::string decoder_layer_input, query_proj, key_proj, value_proj, context, out_proj, mlpwi_0, mlpwi_1,
       mlpwo;
-  std::string offload_directory;    // empty: what is offloaded goes to host memory
-  std::string device_memory_limit;  // of a rank, bytes like 24GiB; empty: none
-  int64_t tokens_per_pass = 0;      // 0: all of a sequence
+  bool optimizer_memory_host_offload = false;  // AdamW's moments
+  bool parameter_memory_host_offload = false;  // master and compute weights
+  std::string offload_directory;               // empty: what is offloaded goes to host memory
+  std::string device_memory_limit;             // of a rank, bytes like 24GiB; empty: none
+  int64_t tokens_per_pass = 0;                 // 0: all of a sequence
 
   // Attention and numbers.
   std::string attention_mask = "causal";
@@ -73,6 +75,9 @@ struct TrainConfig {
   std::string dtype = "bfloat16";  // float32 | bfloat16
   int64_t mlp_chunk_length = 1024, loss_chunk_length = 256;
   double peak_tflops = 0;  // of the machine, all ranks together; 0: measured at start
+
+  // Whether weights or optimizer state go where offload_directory says.
+  bool offloads_state() const { return optimizer_memory_host_offload || parameter_memory_host_offload; }
 };
 
 // The keys of remat_policy=custom, and what each places.

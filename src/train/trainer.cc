@@ -184,7 +184,7 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, const Ta
     metrics.hfu = (sums[0] + batches.flops.attention_hardware) / seconds / peak_flops_;
   }
   metrics.communication_wait_seconds = sums[1] / ranks;
-  if (AnyOffloaded(job_.activations)) {
+  if (job_.offloads()) {
     metrics.offload_wait_seconds = sums[2] / ranks;
     metrics.offload_bytes_written = static_cast<int64_t>(sums[3]);
   }
@@ -246,8 +246,8 @@ void Trainer::Start(const std::string& checkpoint) {
 
 void Trainer::Save() {
   double sum = 0;
-  for (int unit = 0; unit < replica_.weights().table().num_units(); ++unit)
-    sum += replica_.backend().SumOfSquares(replica_.weights().Master(unit));
+  replica_.weights().ForEachState(
+      [&](int, const UnitState& state) { sum += replica_.backend().SumOfSquares(state.master); });
   sum = replica_.world().SumOverRanks(sum);
   Require(std::isfinite(sum),
           "the weights are no longer finite after step {}, and were not saved; lower learning_rate", step_);

@@ -10,6 +10,8 @@ namespace {
 // A shard is whole blocks of a unit, so that the sums of squares of blocks are the same however it is
 // sharded.
 constexpr int64_t kBlock = Backend::kNormBlock;
+// Where units share memory (SharedSlotOf).
+constexpr size_t kSharedSlots = 3;
 
 // Of a parameter of this row, packed; 0: products don't read it, or not so.
 int64_t PackedBytes(const ParamRow& row, DType compute_dtype, Backend* backend) {
@@ -23,6 +25,9 @@ int64_t PackedBytes(const ParamUnit& unit, DType compute_dtype, Backend* backend
   return bytes;
 }
 
+int GroupSize(const Comm* group) { return group == nullptr ? 1 : group->size(); }
+int RankIn(const Comm* group) { return group == nullptr ? 0 : group->rank(); }
+
 }  // namespace
 
 WeightRanks WeightRanks::Of(Mesh& mesh, bool shard_parameters) {
@@ -31,16 +36,19 @@ WeightRanks WeightRanks::Of(Mesh& mesh, bool shard_parameters) {
 }
 
 ShardedWeights::ShardedWeights(const ParamTable& table, DType compute_dtype, Moments moments,
-                               Backend* backend, const WeightRanks& ranks, bool accumulates)
-    : table_(table), backend_(backend), ranks_(ranks), accumulates_(accumulates) {
-  if (ranks_.all != nullptr) {
-    num_shards_ = ranks_.shards->size();
-    shard_ = ranks_.shards->rank();
-    num_replicas_ = ranks_.replicas->size();
-    replica_ = ranks_.replicas->rank();
-    CHECK(ranks_.all->size() == num_replicas_ * num_shards_);
-    CHECK(ranks_.all->rank() == replica_ * num_shards_ + shard_);
-  }
+                               Backend* backend, const WeightRanks& ranks, bool accumulates,
+                               const StateOffload& offload)
+    : table_(table),
+      backend_(backend),
+      ranks_(ranks),
+      accumulates_(accumulates),
+      num_shards_(GroupSize(ranks.shards)),
+      shard_(RankIn(ranks.shards)),
+      num_replicas_(GroupSize(ranks.replicas)),
+      replica_(RankIn(ranks.replicas)),
+      state_(KeptSizes(), compute_dtype, moments == Moments::kAdam, offload, backend) {
+  CHECK(GroupSize(ranks_.all) == num_replicas_ * num_shards_);
+  CHECK(RankIn(ranks_.all) == replica_ * num_shards_ + shard_);
   // Twice, since an arena wants to know its size.
   Arena measured(Arena::Mode::kMeasure);
   Allocate(measured, compute_dtype, moments);
@@ -50,79 +58,100 @@ ShardedWeights::ShardedWeights(const ParamTable& table, DType compute_dtype, Mom
 }
 
 ShardedWeights::~ShardedWeights() {
-  for (const Slot& slot : slots_) {
-    for (const Event& event : {slot.gathered, slot.summed}) {
-      try {
-        event.Wait();
-      } catch (...) {  // a peer failed, which is said elsewhere
-      }
+  std::vector<Event> events;
+  for (const WeightSlot& slot : weight_slots_) events.push_back(slot.gathered);
+  for (const GradientSlot& slot : gradient_slots_) events.push_back(slot.summed);
+  for (const Event& event : events) {
+    try {
+      event.Wait();
+    } catch (...) {  // a peer failed, which is said elsewhere
     }
   }
 }
 
+std::vector<int64_t> ShardedWeights::KeptSizes() const {
+  std::vector<int64_t> sizes;
+  for (const ParamUnit& unit : table_.units) sizes.push_back(KeptBy(shard_, unit.num_elements).size());
+  return sizes;
+}
+
 void ShardedWeights::Allocate(Arena& arena, DType compute_dtype, Moments moments) {
-  const auto flat = [&](const char* name, int64_t n) { return arena.Allocate(name, DType::kFloat32, {n}); };
   units_.clear();
   for (const ParamUnit& rows : table_.units) {
     Unit& unit = units_.emplace_back();
     unit.num_elements = rows.num_elements;
     unit.kept = KeptBy(shard_, unit.num_elements);
-    const int64_t n = unit.kept.size();
-    unit.master = flat("weights", n);
-    if (compute_dtype != DType::kFloat32)
-      unit.compute = arena.Allocate("weights.compute", compute_dtype, {n});
-    if (moments == Moments::kAdam) {
-      unit.exp_avg = flat("optimizer", n);
-      unit.exp_avg_sq = flat("optimizer", n);
-    }
-    if (moments != Moments::kNoGradients && !IsInPlace()) unit.gradient = flat("gradients", n);
   }
+  AllocateWeights(arena, compute_dtype);
+  if (moments != Moments::kNoGradients) AllocateGradients(arena);
+}
 
-  slots_.assign(is_sharded() ? 3 : units_.size(), {});
-  for (int slot = 0; slot < static_cast<int>(slots_.size()); ++slot) {
-    int64_t num_elements = 0, packed_bytes = 0;
-    for (int u = 0; u < table_.num_units(); ++u) {
-      if (SlotOf(u) != slot) continue;
-      num_elements = std::max(num_elements, At(u).num_elements);
-      packed_bytes =
-          std::max(packed_bytes, PackedBytes(table_.units[static_cast<size_t>(u)], compute_dtype, backend_));
-    }
-    Tensor weights, gradient, packed;
-    if (is_sharded()) weights = arena.Allocate("weights.gathered", compute_dtype, {num_elements});
-    if (packed_bytes > 0) packed = arena.Allocate("weights.packed", DType::kByte, {packed_bytes});
-    if (moments != Moments::kNoGradients)
-      gradient = flat(IsInPlace() ? "gradients" : "gradients.local", num_elements);
+// What comes from the tier lies first, in whole blocks of it.
+void ShardedWeights::AllocateWeights(Arena& arena, DType compute_dtype) {
+  weight_slots_.assign(IsTransient() ? kSharedSlots : units_.size(), {});
+  std::vector<int64_t> bytes(weight_slots_.size()), packed_bytes(weight_slots_.size());
+  for (int u = 0; u < table_.num_units(); ++u) {
+    const size_t slot = WeightSlotOf(u);
+    bytes[slot] = std::max(bytes[slot], At(u).num_elements * SizeOf(compute_dtype));
+    packed_bytes[slot] = std::max(packed_bytes[slot],
+                                  PackedBytes(table_.units[static_cast<size_t>(u)], compute_dtype, backend_));
+  }
+  std::vector<Tensor> memory(weight_slots_.size()), packed(weight_slots_.size());
+  if (IsTransient()) {
+    const char* const name = is_sharded() ? "weights.gathered" : "weights in flight";
+    for (size_t slot = 0; slot < memory.size(); ++slot)
+      memory[slot] =
+          arena.Allocate(name, DType::kByte, {state_.offloads() ? Tier::InBlocks(bytes[slot]) : bytes[slot]});
+  }
+  state_.Allocate(arena);
+  for (size_t slot = 0; slot < packed.size(); ++slot)
+    if (packed_bytes[slot] > 0)
+      packed[slot] = arena.Allocate("weights.packed", DType::kByte, {packed_bytes[slot]});
 
-    for (int u = 0; u < table_.num_units(); ++u) {
-      if (SlotOf(u) != slot) continue;
-      const ParamUnit& rows = table_.units[static_cast<size_t>(u)];
-      Unit& unit = At(u);
-      unit.whole = is_sharded()            ? weights.Rows(0, unit.num_elements)
-                   : unit.compute.IsNull() ? unit.master
-                                           : unit.compute;
-      int64_t begin = 0;
-      for (const Tensor& values : UnitViews(rows, unit.whole)) {
-        const ParamRow& row = rows.rows[unit.weights.size()];
-        const int64_t end = begin + PackedBytes(row, compute_dtype, backend_);
-        Weight weight{.values = values, .packed = {}};
-        if (end > begin) weight.packed = packed.Rows(begin, begin + backend_->PackedBytes(values));
-        unit.weights.push_back(weight);
-        begin = end;
-      }
-      if (gradient.IsNull()) continue;
-      unit.local = gradient.Rows(0, unit.num_elements);
-      unit.local_views = UnitViews(rows, unit.local);
-      if (IsInPlace()) unit.gradient = unit.local;
+  for (int u = 0; u < table_.num_units(); ++u) {
+    const ParamUnit& rows = table_.units[static_cast<size_t>(u)];
+    const size_t slot = WeightSlotOf(u);
+    Unit& unit = At(u);
+    unit.whole =
+        IsTransient() ? Tensor(memory[slot].raw(), compute_dtype, {unit.num_elements}) : state_.ForModel(u);
+    int64_t begin = 0;
+    for (const Tensor& values : UnitViews(rows, unit.whole)) {
+      const ParamRow& row = rows.rows[unit.weights.size()];
+      const int64_t end = begin + PackedBytes(row, compute_dtype, backend_);
+      Weight weight{.values = values, .packed = {}};
+      if (end > begin) weight.packed = packed[slot].Rows(begin, begin + backend_->PackedBytes(values));
+      unit.weights.push_back(weight);
+      begin = end;
     }
   }
 }
 
-// Sharded there are three. The model works at one unit and fetches the next, and a gradient is summed while
-// the next is made: two for units that follow each other. The embedding's has its own, as it is larger; if it
-// is the head as well, the two are at work together with the last unit, which then is a mere norm; else the
-// last unit, which is as large, shares it.
-int ShardedWeights::SlotOf(int unit) const {
-  if (!is_sharded()) return unit;
+void ShardedWeights::AllocateGradients(Arena& arena) {
+  const auto flat = [&](const char* name, int64_t n) { return arena.Allocate(name, DType::kFloat32, {n}); };
+  if (!IsInPlace())
+    for (Unit& unit : units_) unit.gradient = flat("gradients", unit.kept.size());
+  gradient_slots_.assign(is_sharded() ? kSharedSlots : units_.size(), {});
+  std::vector<int64_t> num_elements(gradient_slots_.size());
+  for (int u = 0; u < table_.num_units(); ++u) {
+    int64_t& largest = num_elements[GradientSlotOf(u)];
+    largest = std::max(largest, At(u).num_elements);
+  }
+  std::vector<Tensor> memory;
+  for (const int64_t n : num_elements)
+    memory.push_back(flat(IsInPlace() ? "gradients" : "gradients.local", n));
+  for (int u = 0; u < table_.num_units(); ++u) {
+    Unit& unit = At(u);
+    unit.local = memory[GradientSlotOf(u)].Rows(0, unit.num_elements);
+    unit.local_views = UnitViews(table_.units[static_cast<size_t>(u)], unit.local);
+    if (IsInPlace()) unit.gradient = unit.local;
+  }
+}
+
+// Of three. The model works at one unit and fetches the next, and a gradient is summed while the next is
+// made: two for units that follow each other. The embedding's has its own, as it is larger; if it is the head
+// as well, the two are at work together with the last unit, which then is a mere norm; else the last unit,
+// which is as large, shares it.
+int ShardedWeights::SharedSlotOf(int unit) const {
   const bool tied = table_.units[0].rows[0].in_products;
   if (unit == 0 || (unit == table_.num_units() - 1 && !tied)) return 0;
   return 1 + unit % 2;
@@ -152,24 +181,38 @@ void ShardedWeights::Wait(const Event& event) const {
 // Weights.
 
 void ShardedWeights::Prefetch(int unit) {
-  Slot& slot = SlotAt(unit);
+  WeightSlot& slot = weight_slots_[WeightSlotOf(unit)];
   if (slot.unit == unit) return;
   CHECK(!slot.in_use);
   slot.unit = unit;
   slot.packed = false;
-  if (!is_sharded()) return;
-  Wait(slot.gathered);  // of a unit that was fetched but not used
+  if (!IsTransient()) return;
+  WaitFor(slot);  // of a unit that was fetched but not used
   const Unit& u = At(unit);
+  Tensor shard;
+  if (state_.offloads_parameters()) {
+    shard = u.whole.Rows(u.kept.begin, u.kept.end);
+    slot.fetched = state_.FetchForModel(unit, shard);
+  } else {
+    shard = state_.ForModel(unit);
+  }
+  if (!is_sharded()) return;
   std::vector<Range> pieces;
-  for (int shard = 0; shard < num_shards_; ++shard) pieces.push_back(KeptBy(shard, u.num_elements));
-  slot.gathered = ranks_.shards->AllGather(u.compute.IsNull() ? u.master : u.compute, u.whole, pieces);
+  for (int rank = 0; rank < num_shards_; ++rank) pieces.push_back(KeptBy(rank, u.num_elements));
+  slot.gathered = ranks_.shards->AllGather(shard, u.whole, pieces, /*after=*/slot.fetched);
+}
+
+void ShardedWeights::WaitFor(WeightSlot& slot) {
+  state_.Wait(slot.fetched);
+  Wait(slot.gathered);
+  slot.fetched = slot.gathered = {};
 }
 
 std::span<const Weight> ShardedWeights::Get(int unit) {
   Prefetch(unit);
-  Slot& slot = SlotAt(unit);
+  WeightSlot& slot = weight_slots_[WeightSlotOf(unit)];
   slot.in_use = true;
-  Wait(slot.gathered);
+  WaitFor(slot);
   const std::vector<Weight>& weights = At(unit).weights;
   for (const Weight& weight : weights)
     if (!slot.packed && !weight.packed.IsNull()) backend_->Pack(weight.values, weight.packed);
@@ -177,56 +220,55 @@ std::span<const Weight> ShardedWeights::Get(int unit) {
   return weights;
 }
 
-void ShardedWeights::Release(int unit) { SlotAt(unit).in_use = false; }
+void ShardedWeights::Release(int unit) { weight_slots_[WeightSlotOf(unit)].in_use = false; }
 
-void ShardedWeights::Changed(int unit) {
-  Slot& slot = SlotAt(unit);
+void ShardedWeights::Changed(int unit, bool with_moments) {
+  WeightSlot& slot = weight_slots_[WeightSlotOf(unit)];
   CHECK(slot.gathered.Done());  // or a peer may have read both old and new values
   if (slot.unit == unit) slot.unit = -1;
+  state_.Changed(unit, with_moments);
 }
 
 void ShardedWeights::Initialize(double initializer_range, uint64_t seed) {
-  for (int u = 0; u < table_.num_units(); ++u) {
-    for (const ParamRow& row : table_.units[static_cast<size_t>(u)].rows) {
-      const Range part = Kept(u, {row.offset, row.offset + row.num_elements});
+  ForEachState([&](int unit, const UnitState& state) {
+    for (const ParamRow& row : table_.units[static_cast<size_t>(unit)].rows) {
+      const Range part = Kept(unit, {row.offset, row.offset + row.num_elements});
       if (part.empty()) continue;
       InitializeParam(row, initializer_range, seed, NumThreads(), part.begin - row.offset,
-                      Master(u).Rows(part.begin - Kept(u).begin, part.end - Kept(u).begin));
+                      state.master.Rows(part.begin - Kept(unit).begin, part.end - Kept(unit).begin));
     }
-  }
-  RefreshCompute();
+    RefreshCompute(unit);
+    Changed(unit, /*with_moments=*/false);
+  });
 }
 
-void ShardedWeights::RefreshCompute() {
-  for (int u = 0; u < table_.num_units(); ++u) {
-    const Unit& unit = At(u);
-    Changed(u);
-    if (unit.compute.IsNull()) continue;
-    const float* master = unit.master.data<float>();
-    BFloat16* compute = unit.compute.data<BFloat16>();
-    constexpr int64_t kElements = int64_t{1} << 16;  // at a time
-    cpu::ParallelBlocks(NumThreads(), unit.kept.size(), kElements, [&](int64_t begin, int64_t end) {
-      std::transform(master + begin, master + end, compute + begin, [](float x) { return BFloat16(x); });
-    });
-  }
+void ShardedWeights::RefreshCompute(int unit) {
+  const UnitState& state = State(unit);
+  if (state.compute.IsNull()) return;
+  const float* master = state.master.data<float>();
+  BFloat16* compute = state.compute.data<BFloat16>();
+  constexpr int64_t kElements = int64_t{1} << 16;  // at a time
+  cpu::ParallelBlocks(NumThreads(), Kept(unit).size(), kElements, [&](int64_t begin, int64_t end) {
+    std::transform(master + begin, master + end, compute + begin, [](float x) { return BFloat16(x); });
+  });
 }
 
 // Gradients.
 
 std::span<const Tensor> ShardedWeights::Grad(int unit) {
-  Slot& slot = SlotAt(unit);
-  if (slot.gradient_unit != unit || slot.complete) {
+  GradientSlot& slot = gradient_slots_[GradientSlotOf(unit)];
+  if (slot.unit != unit || slot.complete) {
     Land(slot);
     CHECK(!At(unit).has_sum || !IsInPlace());  // there is room for one pass
     backend_->Zero(At(unit).local);
-    slot.gradient_unit = unit;
+    slot.unit = unit;
   }
   return At(unit).local_views;
 }
 
 void ShardedWeights::GradReady(int unit) {
-  Slot& slot = SlotAt(unit);
-  CHECK(slot.gradient_unit == unit && !slot.complete);
+  GradientSlot& slot = gradient_slots_[GradientSlotOf(unit)];
+  CHECK(slot.unit == unit && !slot.complete);
   slot.complete = true;
   slot.summed = StartSum(At(unit));
 }
@@ -250,11 +292,11 @@ Event ShardedWeights::StartSum(const Unit& unit) {
 }
 
 // A gradient that is on its way arrives, and its slot is free.
-void ShardedWeights::Land(Slot& slot) {
-  if (slot.gradient_unit < 0) return;
+void ShardedWeights::Land(GradientSlot& slot) {
+  if (slot.unit < 0) return;
   CHECK(slot.complete);
   Wait(slot.summed);
-  Unit& unit = At(slot.gradient_unit);
+  Unit& unit = At(slot.unit);
   const Tensor sum = unit.local.Rows(unit.kept.begin, unit.kept.end);
   if (!IsInPlace()) {
     if (unit.has_sum)
@@ -263,7 +305,7 @@ void ShardedWeights::Land(Slot& slot) {
       backend_->Copy(sum, unit.gradient);
   }
   unit.has_sum = true;
-  slot.gradient_unit = -1;
+  slot.unit = -1;
   slot.complete = false;
 }
 
@@ -273,7 +315,7 @@ void ShardedWeights::ZeroGradients() {
 }
 
 void ShardedWeights::FinishGradients() {
-  for (Slot& slot : slots_) Land(slot);
+  for (GradientSlot& slot : gradient_slots_) Land(slot);
 }
 
 double ShardedWeights::GradientSumOfSquares() {
@@ -307,15 +349,16 @@ double ShardedWeights::GradientSumOfSquares() {
   return total;
 }
 
-Tensor ShardedWeights::Gather(int unit, Tensor shard) const {
-  if (!is_sharded()) return shard;
+Tensor ShardedWeights::Gather(int unit, Tensor UnitState::*tensor) {
   if (replica_ > 0) return {};
+  const Tensor shard = State(unit).*tensor;
+  if (!is_sharded()) return shard;
   if (shard_ > 0) {
     Wait(ranks_.shards->Send(shard, 0));
     return {};
   }
   const Unit& u = At(unit);
-  for (const Slot& slot : slots_) CHECK(slot.gradient_unit < 0);  // its memory is what is written to
+  for (const GradientSlot& slot : gradient_slots_) CHECK(slot.unit < 0);  // its memory is what is written to
   std::vector<Event> events = {ranks_.shards->Send(shard, 0)};
   for (int from = 0; from < num_shards_; ++from) {
     const Range kept = KeptBy(from, u.num_elements);

@@ -7,6 +7,10 @@
 // never at work together share the memory of both. In a group of one rank the shard is the unit, every unit
 // has its own memory, and nothing is gathered.
 //
+// A shard lives on the device or in a tier (StateStore). If the compute weights do the latter, they are
+// fetched before they are gathered: straight into their piece of what is gathered, which in a group of one
+// rank is all of it.
+//
 // Gradients are summed over all ranks of the run while the backward pass goes on: each element by one rank,
 // in rank order, in f32. So neither sharding nor the split of ranks into data_parallelism and
 // fsdp_parallelism changes a bit. Where several ranks have the same shard each sums a part of it, and they
@@ -22,6 +26,7 @@
 #include "comm/mesh.h"
 #include "model/params.h"
 #include "model/weight_store.h"
+#include "train/state_store.h"
 
 namespace longspan {
 
@@ -46,7 +51,7 @@ class ShardedWeights final : public WeightStore {
   // dry one's weights have addresses and sizes but no memory. Null: there will be no products, the weights
   // are only loaded or saved. `accumulates`: a step may have several passes with gradients.
   ShardedWeights(const ParamTable& table, DType compute_dtype, Moments moments, Backend* backend = nullptr,
-                 const WeightRanks& ranks = {}, bool accumulates = false);
+                 const WeightRanks& ranks = {}, bool accumulates = false, const StateOffload& offload = {});
   // Waits for peers that still read what is here. (After an error AbortOnUnwind has ended that.)
   ~ShardedWeights() override;
 
@@ -63,19 +68,28 @@ class ShardedWeights final : public WeightStore {
   // The elements of a unit that this rank keeps, and of some of a unit's those among them.
   Range Kept(int unit) const { return At(unit).kept; }
   Range Kept(int unit, Range elements) const;
-  // This rank's shards, flat (Kept(unit).size()) f32. The moments are null for SGD.
-  Tensor Master(int unit) const { return At(unit).master; }
+  // This rank's shards, flat (Kept(unit).size()): of the gradient, f32, and of what else it keeps, which is
+  // good until the unit after the next is asked for.
   Tensor FlatGrad(int unit) const { return At(unit).gradient; }
-  Tensor ExpAvg(int unit) const { return At(unit).exp_avg; }
-  Tensor ExpAvgSq(int unit) const { return At(unit).exp_avg_sq; }
-  // bf16, or null where the master is what the model reads.
-  Tensor Compute(int unit) const { return At(unit).compute; }
+  const UnitState& State(int unit) { return state_.Get(unit); }
+  void PrefetchState(int unit) { state_.Prefetch(unit); }
+  // Calls f(unit, its state) for all of them, while the next one's is on its way.
+  template <class F>
+  void ForEachState(F f) {
+    for (int unit = 0; unit < table_.num_units(); ++unit) {
+      PrefetchState(unit);
+      if (unit + 1 < table_.num_units()) PrefetchState(unit + 1);
+      f(unit, State(unit));
+    }
+  }
+  bool has_moments() const { return state_.has_moments(); }
+  int64_t state_bytes_written() const { return state_.bytes_written(); }  // to the tier so far
 
   void Initialize(double initializer_range, uint64_t seed);
-  // Rounds the masters into the compute weights; after loading or initialising them.
-  void RefreshCompute();
-  // A unit's compute weights were updated: what was made from them is out of date.
-  void Changed(int unit);
+  // Rounds the masters of a unit into its compute weights, after initialising or loading them.
+  void RefreshCompute(int unit);
+  // The State of a unit was written to, the moments too or not: what was made from it is out of date.
+  void Changed(int unit, bool with_moments = true);
 
   // The passes that follow are those of a new step.
   void ZeroGradients();
@@ -85,48 +99,61 @@ class ShardedWeights final : public WeightStore {
   // Backend::kNormBlock elements of a unit, added in the table's order. Collective; dry: 0.
   double GradientSumOfSquares();
 
-  // The whole of a unit's flat tensor of which every rank has a part, this one `shard`, on the first rank:
-  // f32 (num_elements of the unit), good until the next call or pass; null on the others. Collective. No
-  // gradient may be at work.
-  Tensor Gather(int unit, Tensor shard) const;
+  // The whole of one of a unit's tensors of which every rank has a shard, on the first rank: f32
+  // (num_elements of the unit), good until the next call or pass; null on the others. Collective. No gradient
+  // may be at work.
+  Tensor Gather(int unit, Tensor UnitState::*tensor);
 
-  // Bytes by name: "weights", "weights.compute", "weights.packed", "gradients", "optimizer"; sharded also
-  // "weights.gathered", of units at work, and then or with several passes "gradients.local", of a pass.
+  // Bytes by name: "weights", "weights.compute", "weights.packed", "gradients", "optimizer", of what is
+  // offloaded "weights in flight" and "optimizer in flight" alone; sharded also "weights.gathered", of units
+  // at work, and then or with several passes "gradients.local", of a pass.
   const Arena& memory() const { return *arena_; }
 
  private:
   struct Unit {
     int64_t num_elements = 0;
     Range kept;
-    Tensor master, gradient, exp_avg, exp_avg_sq, compute;  // (kept.size())
-    bool has_sum = false;                                   // `gradient` is the sum of passes of this step
+    Tensor gradient;       // (kept.size())
+    bool has_sum = false;  // it is the sum of passes of this step
 
     Tensor whole;                     // compute weights (num_elements)
     std::vector<Weight> weights;      // its rows
     Tensor local;                     // the gradient of a pass (num_elements) f32, before and after its sum
     std::vector<Tensor> local_views;  // its rows
   };
-  // The memory of units that are never at work together.
-  struct Slot {
+  // The memory of units that are never at work together: of compute weights, and of gradients of a pass.
+  struct WeightSlot {
     int unit = -1;  // whose weights are there, or on their way
     bool in_use = false, packed = false;
-    Event gathered;
-
-    int gradient_unit = -1;  // whose gradient is there
+    Event fetched, gathered;  // from the tier, and then from all ranks
+  };
+  struct GradientSlot {
+    int unit = -1;  // whose gradient is there
     bool complete = false;
     Event summed;
   };
 
   void Allocate(Arena& arena, DType compute_dtype, Moments moments);
+  void AllocateWeights(Arena& arena, DType compute_dtype);
+  void AllocateGradients(Arena& arena);
+  std::vector<int64_t> KeptSizes() const;
+  // Whether a unit's compute weights are only there while the model is at work at it.
+  bool IsTransient() const { return is_sharded() || state_.offloads_parameters(); }
   // Whether the gradient of a pass stays where it was made.
   bool IsInPlace() const { return !is_sharded() && !accumulates_; }
-  int SlotOf(int unit) const;
-  Slot& SlotAt(int unit) { return slots_[static_cast<size_t>(SlotOf(unit))]; }
+  int SharedSlotOf(int unit) const;
+  size_t WeightSlotOf(int unit) const {
+    return static_cast<size_t>(IsTransient() ? SharedSlotOf(unit) : unit);
+  }
+  size_t GradientSlotOf(int unit) const {
+    return static_cast<size_t>(is_sharded() ? SharedSlotOf(unit) : unit);
+  }
   // Which of so many elements of a unit rank `shard` keeps; and which of these rank `replica` sums.
   Range KeptBy(int shard, int64_t num_elements) const;
   Range SummedBy(int replica, Range kept) const;
   Event StartSum(const Unit& unit);
-  void Land(Slot& slot);
+  void Land(GradientSlot& slot);
+  void WaitFor(WeightSlot& slot);
   void Wait(const Event& event) const;
 
   const Unit& At(int unit) const { return units_[static_cast<size_t>(unit)]; }
@@ -137,10 +164,12 @@ class ShardedWeights final : public WeightStore {
   Backend* const backend_;
   const WeightRanks ranks_;
   const bool accumulates_;
-  int num_shards_ = 1, shard_ = 0, num_replicas_ = 1, replica_ = 0;
+  const int num_shards_, shard_, num_replicas_, replica_;
   std::unique_ptr<Arena> arena_;
+  StateStore state_;
   std::vector<Unit> units_;
-  std::vector<Slot> slots_;
+  std::vector<WeightSlot> weight_slots_;
+  std::vector<GradientSlot> gradient_slots_;
 };
 
 }  // namespace longspan

@@ -10,7 +10,6 @@
 
 #include "comm/dry_comm.h"
 #include "comm/thread_comm.h"
-#include "core/file.h"
 #include "support/fake_corpus.h"
 #include "support/files.h"
 #include "support/runs.h"
@@ -21,6 +20,7 @@ namespace longspan {
 namespace {
 
 using nlohmann::json;
+using testing::ExpectSameRun;
 
 // Units of 1 to 6 blocks of 4,096 elements, the last of which are not full.
 ModelConfig Model(bool tied) {
@@ -83,33 +83,6 @@ class Sharding : public ::testing::Test {
   int num_models_ = 0;
   mutable int num_runs_ = 0;
 };
-
-// Lines of metrics.jsonl, without what depends on the clock and on the memory that is taken.
-std::vector<std::string> TimelessLines(const std::string& run) {
-  std::vector<std::string> lines;
-  for (json row : testing::ReadMetrics(run)) {
-    for (const char* key : {"step_seconds", "tokens_per_second", "tflops_per_second", "mfu", "hfu",
-                            "communication_wait_seconds", "memory_peak_bytes"})
-      EXPECT_EQ(row.erase(key), 1u) << key;
-    lines.push_back(row.dump());
-  }
-  return lines;
-}
-
-// Every file of the last checkpoint, by name.
-std::map<std::string, std::string> CheckpointFiles(const std::string& run) {
-  std::map<std::string, std::string> files;
-  for (const auto& file : std::filesystem::directory_iterator(LatestCheckpoint(run + "/checkpoints")))
-    files[file.path().filename()] = ReadTextFile(file.path());
-  return files;
-}
-
-void ExpectSameRun(const std::string& got, const std::string& wanted) {
-  EXPECT_EQ(TimelessLines(got), TimelessLines(wanted));
-  const auto files = CheckpointFiles(got), expected = CheckpointFiles(wanted);
-  ASSERT_EQ(files.size(), expected.size());
-  for (const auto& [name, bytes] : expected) EXPECT_TRUE(files.at(name) == bytes) << name;
-}
 
 TEST_F(Sharding, ChangesNoBit) {
   for (const bool tied : {false, true}) {
@@ -279,14 +252,14 @@ TEST(ShardedWeightsOverRanks, HaveEveryElementOnce) {
         if (unit % 2 == 0) weights.Prefetch(unit);
         const std::span<const Weight> got = weights.Get(unit);
         const std::vector<Tensor> wanted =
-            UnitViews(table.units[static_cast<size_t>(unit)], whole.Compute(unit));
+            UnitViews(table.units[static_cast<size_t>(unit)], whole.State(unit).compute);
         ASSERT_EQ(got.size(), wanted.size());
         for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(SameBytes(got[i].values, wanted[i]));
         weights.Release(unit);
-        const Tensor master = weights.Gather(unit, weights.Master(unit));
+        const Tensor master = weights.Gather(unit, &UnitState::master);
         EXPECT_EQ(master.IsNull(), ranks > 1 && world.rank() != 0);
         if (!master.IsNull()) {
-          EXPECT_TRUE(SameBytes(master, whole.Master(unit)));
+          EXPECT_TRUE(SameBytes(master, whole.State(unit).master));
         }
       }
     });

@@ -56,6 +56,20 @@ TEST_F(OffloadProgram, SaysWhereItGoesAndLeavesNothingThere) {
   EXPECT_NE(host.output.find("a rank in host memory"), std::string::npos) << host.output;
 }
 
+TEST_F(OffloadProgram, SaysWhatOfTheOptimizerGoesThere) {
+  const ProgramResult run = RunProgram(
+      fmt::format("train model_path=tiny data_path={0}/text.txt base_output_directory={0}/runs run_name=a "
+                  "ranks=2 steps=2 "
+                  "max_target_length=256 threads_per_rank=1 peak_tflops=1 optimizer_memory_host_offload=true",
+                  directory_.path()));
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("a rank in host memory"), std::string::npos) << run.output;
+  EXPECT_NE(run.output.find("optimizer in flight"), std::string::npos) << run.output;
+  const auto rows = testing::ReadMetrics(directory_ / "runs/a");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_GT(rows[1]["offload_bytes_written"], 0);
+}
+
 TEST_F(OffloadProgram, AFolderInMemoryWillDo) {
   if (access("/dev/shm", W_OK) != 0) GTEST_SKIP() << "no /dev/shm";
   const ProgramResult run = RunProgram(Words("steps=1 offload_directory=/dev/shm"));
@@ -89,8 +103,9 @@ TEST_F(OffloadProgram, AKilledRunLeavesNothingThere) {
       for i in $(seq 600); do grep -q '"step":2' {1}/runs/a/metrics.jsonl 2>/dev/null && break; sleep 0.05; done
       echo "files $(ls -l /proc/$pid/fd | grep -c '{2}/.*(deleted)')"
       kill -9 $pid; wait $pid 2>/dev/null; echo "left $(ls -A {2} | wc -l)")sh",
-      Words("steps=1000000 enable_checkpointing=false offload_directory=" + tier_), directory_.path(),
-      tier_));
+      Words("steps=1000000 enable_checkpointing=false optimizer_memory_host_offload=true offload_directory=" +
+            tier_),
+      directory_.path(), tier_));
   EXPECT_NE(run.output.find("files 2\n"), std::string::npos) << run.output;
   EXPECT_NE(run.output.find("left 0\n"), std::string::npos) << run.output;
 }

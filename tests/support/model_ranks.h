@@ -88,7 +88,6 @@ inline ModelResult RunModel(const ModelConfig& config, const FillWeights& fill, 
     ShardedWeights weights(table, spec.dtype, ShardedWeights::Moments::kNone, backend.get(), {},
                            /*accumulates=*/batches.size() > 1);
     fill(weights);
-    weights.RefreshCompute();
     ResidentActivationStore activations(config, layout.rows_per_rank(), spec.dtype, KeptActivations(), false);
     const ModelOptions options{.dtype = spec.dtype,
                                .mask = spec.mask,

@@ -31,7 +31,7 @@ inline void WriteModel(const std::string& directory, const ModelConfig& config, 
   std::vector<SafetensorsTensor> tensors;
   for (int unit = 0; unit < weights.table().num_units(); ++unit) {
     const ParamUnit& table = weights.table().units[static_cast<size_t>(unit)];
-    const std::vector<Tensor> values = StoredViews(table, weights.Master(unit));
+    const std::vector<Tensor> values = StoredViews(table, weights.State(unit).master);
     for (size_t i = 0; i < values.size(); ++i)
       tensors.push_back({table.stored[i].name, values[i], table.stored[i].shape});
   }
@@ -131,6 +131,37 @@ inline Outcome OutcomeOf(const std::string& run_directory) {
   }
   outcome.weights = LatestWeights(run_directory);
   return outcome;
+}
+
+// Lines of metrics.jsonl, without what depends on the clock, on the memory that is taken and on where that
+// is.
+inline std::vector<std::string> TimelessLines(const std::string& run_directory) {
+  std::vector<std::string> lines;
+  for (nlohmann::json row : ReadMetrics(run_directory)) {
+    for (const char* key : {"step_seconds", "tokens_per_second", "tflops_per_second", "mfu", "hfu",
+                            "communication_wait_seconds", "memory_peak_bytes"})
+      EXPECT_EQ(row.erase(key), 1u) << key;
+    for (const char* key : {"offload_bytes_written", "offload_wait_seconds"}) row.erase(key);
+    lines.push_back(row.dump());
+  }
+  return lines;
+}
+
+// Every file of the last checkpoint, by name.
+inline std::map<std::string, std::string> CheckpointFiles(const std::string& run_directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& file :
+       std::filesystem::directory_iterator(LatestCheckpoint(run_directory + "/checkpoints")))
+    files[file.path().filename()] = ReadTextFile(file.path());
+  return files;
+}
+
+// Each step, and all bytes of the last checkpoint: weights, moments, state.
+inline void ExpectSameRun(const std::string& got, const std::string& wanted) {
+  EXPECT_EQ(TimelessLines(got), TimelessLines(wanted));
+  const auto files = CheckpointFiles(got), expected = CheckpointFiles(wanted);
+  ASSERT_EQ(files.size(), expected.size());
+  for (const auto& [name, bytes] : expected) EXPECT_TRUE(files.at(name) == bytes) << name;
 }
 
 }  // namespace longspan::testing

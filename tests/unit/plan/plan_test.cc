@@ -188,6 +188,61 @@ TEST(PlanTest, OffloadedActivationsAreCopied) {
   EXPECT_GE(host.step_seconds, kept.step_seconds);
 }
 
+// So does the optimizer's state, once an update.
+TEST(PlanTest, OffloadedOptimizerStateIsCopied) {
+  const auto plan_of = [](bool offload, const std::string& directory) {
+    TrainConfig config;
+    config.model_path = "llama3.2-1b";
+    config.max_target_length = 65536;
+    config.ranks = 4;
+    config.global_batch_size = 2;
+    config.optimizer_memory_host_offload = offload;
+    config.offload_directory = directory;
+    return MakePlan(PrepareJobWithoutText(OpenModel(config)), Machine1());
+  };
+  const Plan kept = plan_of(false, ""), host = plan_of(true, ""), disk = plan_of(true, ::testing::TempDir());
+  const double moments = static_cast<double>(kept.memory.at("optimizer"));
+  EXPECT_NEAR(static_cast<double>(host.host_memory.at("optimizer")) / moments, 1, 1e-3);
+  EXPECT_NEAR(static_cast<double>(host.host_bytes) / (2 * moments), 1, 1e-3);
+  EXPECT_EQ(kept.device_memory_bytes - host.device_memory_bytes,
+            kept.memory.at("optimizer") - host.memory.at("optimizer in flight"));
+  EXPECT_LT(host.memory.at("optimizer in flight"), kept.memory.at("optimizer") / 2);
+  EXPECT_EQ(disk.disk_bytes, host.host_bytes);
+  EXPECT_EQ(disk.host_bytes, host.host_bytes);
+  EXPECT_EQ(disk.disk.at("optimizer"), host.host_memory.at("optimizer"));
+  // An update cannot be faster than its state is read and written, both at once.
+  EXPECT_GT(host.step_seconds, kept.step_seconds);
+  EXPECT_GT(disk.step_seconds, host.step_seconds);
+}
+
+// And the weights: masters and compute weights in the update, compute weights before each use as well.
+TEST(PlanTest, OffloadedParametersAreCopied) {
+  const auto plan_of = [](bool offload, bool shard) {
+    TrainConfig config;
+    config.model_path = "llama3.1-8b";
+    config.max_target_length = 65536;
+    config.ranks = 8;
+    config.shard_parameters = shard;
+    config.parameter_memory_host_offload = offload;
+    return MakePlan(PrepareJobWithoutText(OpenModel(config)), Machine1());
+  };
+  for (const bool shard : {false, true}) {
+    const Plan kept = plan_of(false, shard), host = plan_of(true, shard);
+    const int64_t masters = kept.memory.at("weights"), compute = kept.memory.at("weights.compute");
+    EXPECT_EQ(host.memory.count("weights") + host.memory.count("weights.compute"), 0u);
+    EXPECT_NEAR(static_cast<double>(host.host_memory.at("weights")) / static_cast<double>(masters), 1, 1e-3);
+    EXPECT_NEAR(static_cast<double>(host.host_memory.at("weights.compute")) / static_cast<double>(compute), 1,
+                1e-3);
+    EXPECT_LT(host.device_memory_bytes, kept.device_memory_bytes);
+    EXPECT_EQ(host.bytes_sent, kept.bytes_sent);
+    // Forward and backward all but what is still there.
+    const double update = 2 * static_cast<double>(masters + compute), use = static_cast<double>(compute);
+    EXPECT_GT(static_cast<double>(host.host_bytes), update + 1.5 * use);
+    EXPECT_LE(static_cast<double>(host.host_bytes), 1.001 * (update + 2 * use));
+    EXPECT_GT(host.step_seconds, kept.step_seconds);
+  }
+}
+
 TEST(PlanTest, FourteenMillionTokensInAMoment) {
   const auto start = std::chrono::steady_clock::now();
   const Plan plan =

@@ -49,15 +49,16 @@ std::vector<T> Elements(const ParamUnit& unit, Tensor flat) {
 }
 
 // Everything that a checkpoint must bring back: masters, moments and what the model reads, bit for bit.
-std::vector<uint32_t> Bits(const ShardedWeights& weights) {
+std::vector<uint32_t> Bits(ShardedWeights& weights) {
   std::vector<uint32_t> bits;
   for (int u = 0; u < weights.table().num_units(); ++u) {
     const ParamUnit& unit = weights.table().units[static_cast<size_t>(u)];
-    for (const Tensor& flat : {weights.Master(u), weights.ExpAvg(u), weights.ExpAvgSq(u)})
+    const UnitState& state = weights.State(u);
+    for (const Tensor& flat : {state.master, state.exp_avg, state.exp_avg_sq})
       if (!flat.IsNull())
         for (const float x : Elements<float>(unit, flat)) bits.push_back(std::bit_cast<uint32_t>(x));
-    if (!weights.Compute(u).IsNull())
-      for (const BFloat16 x : Elements<BFloat16>(unit, weights.Compute(u))) bits.push_back(x.bits);
+    if (!state.compute.IsNull())
+      for (const BFloat16 x : Elements<BFloat16>(unit, state.compute)) bits.push_back(x.bits);
   }
   return bits;
 }
@@ -69,7 +70,7 @@ std::unique_ptr<ShardedWeights> RandomWeights(Moments moments = Moments::kAdam, 
   uint64_t index = 0;
   const CounterRandom random(seed, "moments");
   for (int u = 0; u < weights->table().num_units(); ++u)
-    for (const Tensor& flat : {weights->ExpAvg(u), weights->ExpAvgSq(u)})
+    for (const Tensor& flat : {weights->State(u).exp_avg, weights->State(u).exp_avg_sq})
       if (!flat.IsNull())
         for (const Tensor& view : UnitViews(weights->table().units[static_cast<size_t>(u)], flat))
           for (int64_t i = 0; i < view.num_elements(); ++i)
@@ -93,7 +94,7 @@ std::set<std::string> FilesIn(const std::string& directory) {
 class CheckpointTest : public ::testing::Test {
  protected:
   CheckpointTest() { options_.config_json = "{\"model_type\": \"llama\"}\n"; }
-  void Save(const ShardedWeights& weights, int64_t step) const {
+  void Save(ShardedWeights& weights, int64_t step) const {
     SaveCheckpoint(root_, weights, StateAt(step), options_);
   }
   // The weights of a checkpoint, which must load.
@@ -167,10 +168,10 @@ TEST_F(CheckpointTest, WhatIsSavedIsLoaded) {
       LoadModelWeights(root_ + "/00000100", *alone);
       for (int u = 0; u < saved->table().num_units(); ++u) {
         const ParamUnit& unit = saved->table().units[static_cast<size_t>(u)];
-        std::vector<float> expected = Elements<float>(unit, saved->Master(u));
+        std::vector<float> expected = Elements<float>(unit, saved->State(u).master);
         if (dtype == DType::kBFloat16)
           for (float& x : expected) x = static_cast<float>(BFloat16(x));
-        EXPECT_EQ(Elements<float>(unit, alone->Master(u)), expected);
+        EXPECT_EQ(Elements<float>(unit, alone->State(u).master), expected);
       }
     }
   }
@@ -186,7 +187,7 @@ TEST_F(CheckpointTest, AlignmentGapsStayZero) {
     for (size_t i = 0; i < unit.rows.size(); ++i) {
       const int64_t end = i + 1 < unit.rows.size() ? unit.rows[i + 1].offset : unit.num_elements;
       for (int64_t e = unit.rows[i].offset + unit.rows[i].num_elements; e < end; ++e, ++num_gaps)
-        ASSERT_EQ(loaded->Master(u).data<float>()[e], 0);
+        ASSERT_EQ(loaded->State(u).master.data<float>()[e], 0);
     }
   }
   EXPECT_GT(num_gaps, 0);
@@ -493,7 +494,7 @@ class ModelWeightsTest : public ::testing::Test {
     source_->Initialize(0.3, 1);
     for (int u = 0; u < source_->table().num_units(); ++u) {
       const ParamUnit& unit = source_->table().units[static_cast<size_t>(u)];
-      const std::vector<Tensor> views = UnitViews(unit, source_->Master(u));
+      const std::vector<Tensor> views = UnitViews(unit, source_->State(u).master);
       for (size_t i = 0; i < views.size(); ++i)
         tensors_.push_back({unit.rows[i].name, views[i], unit.rows[i].shape});
     }
@@ -507,8 +508,8 @@ class ModelWeightsTest : public ::testing::Test {
     const auto weights = NewWeights(Moments::kNone, tied);
     LoadModelWeights(directory_.path(), *weights);
     const auto& units = weights->table().units;
-    return {Elements<float>(units.front(), weights->Master(0)),
-            Elements<float>(units.back(), weights->Master(weights->table().num_units() - 1))};
+    return {Elements<float>(units.front(), weights->State(0).master),
+            Elements<float>(units.back(), weights->State(weights->table().num_units() - 1).master)};
   }
   SafetensorsTensor& Find(std::string_view name) {
     return *std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == name; });
@@ -520,7 +521,7 @@ class ModelWeightsTest : public ::testing::Test {
 };
 
 TEST_F(ModelWeightsTest, TiedWeights) {
-  const std::vector<float> embedding = Elements<float>(source_->table().units[0], source_->Master(0));
+  const std::vector<float> embedding = Elements<float>(source_->table().units[0], source_->State(0).master);
   Write();
   EXPECT_EQ(Load(true).first, embedding);
   ExpectError({directory_.path(), "no tensor 'lm_head.weight'"}, [&] { Load(false); });
@@ -552,7 +553,7 @@ TEST_F(ModelWeightsTest, AnAliasStandsForBoth) {
   header_size += alias.size() - format.size();
   std::memcpy(file.data(), &header_size, 8);
   WriteText(directory_ / "model.safetensors", file);
-  const std::vector<float> embedding = Elements<float>(source_->table().units[0], source_->Master(0));
+  const std::vector<float> embedding = Elements<float>(source_->table().units[0], source_->State(0).master);
   EXPECT_EQ(Load(true).first, embedding);
   EXPECT_EQ(Load(false).first, embedding);
 }
@@ -573,8 +574,8 @@ TEST_F(ModelWeightsTest, ComputeWeightsAreRounded) {
   Write();
   const auto weights = NewWeights(Moments::kNone, true);
   LoadModelWeights(directory_.path(), *weights);
-  const float master = weights->Master(1).data<float>()[100];
-  EXPECT_EQ(weights->Compute(1).data<BFloat16>()[100].bits, BFloat16(master).bits);
+  const float master = weights->State(1).master.data<float>()[100];
+  EXPECT_EQ(weights->State(1).compute.data<BFloat16>()[100].bits, BFloat16(master).bits);
 }
 
 }  // namespace

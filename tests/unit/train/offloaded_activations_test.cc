@@ -42,13 +42,17 @@ class Store {
  public:
   Store(int num_layers, const ActivationPolicy& policy, const std::string& directory, OffloadHooks hooks = {})
       : background_(hooks.before_each),
-        store_(Config(num_layers), kRows, DType::kFloat32, policy, directory, *backend_, &background_,
-               hooks) {}
+        tier_(directory, &background_, hooks),
+        store_(Config(num_layers), kRows, DType::kFloat32, policy, *backend_, tier_) {
+    tier_.Reserve();
+  }
   OffloadedActivations* operator->() { return &store_; }
+  const Tier& tier() const { return tier_; }
 
  private:
   const std::unique_ptr<Backend> backend_ = MakeCpuBackend(1);
   Background background_;
+  Tier tier_;
   OffloadedActivations store_;
 };
 
@@ -110,7 +114,7 @@ TEST(OffloadedActivations, GivesBackWhatWasKeptHoweverSlowTheCopies) {
         SCOPED_TRACE(fmt::format("'{}', {} layers", directory, num_layers));
         Store store(num_layers, Policy(), directory, slow ? Slow() : OffloadHooks{});
         for (int pass = 0; pass < 3; ++pass) Pass(store, num_layers, pass);
-        EXPECT_TRUE(store->wait_seconds() > 0 || !slow || num_layers < kLayers);
+        EXPECT_TRUE(store.tier().wait_seconds() > 0 || !slow || num_layers < kLayers);
       }
     }
   }
@@ -120,35 +124,37 @@ TEST(OffloadedActivations, GivesBackWhatWasKeptHoweverSlowTheCopies) {
 TEST(OffloadedActivations, TakesTwoTensorsOfEachOnTheDeviceAndAllInTheTier) {
   // (100, 24), (100, 8 · 6), (100, 8) f32 in blocks of 4,096.
   const int64_t input = 3 * kBlock, context = 5 * kBlock, lse = kBlock;
-  const std::map<std::string, int64_t> tier = {{"decoder_layer_input", kLayers * input},
-                                               {"context", kLayers * context},
-                                               {"context_lse", kLayers * lse}};
+  const std::map<std::string, int64_t> tier = {{"activations.decoder_layer_input", kLayers * input},
+                                               {"activations.context", kLayers * context},
+                                               {"activations.context_lse", kLayers * lse}};
   Store store(kLayers, Policy(), "");
   Pass(store, kLayers, 0);
   const std::unique_ptr<Backend> dry_backend = MakeDryBackend(1);
-  OffloadedActivations dry(Config(kLayers), kRows, DType::kFloat32, Policy(), "/nowhere", *dry_backend,
-                           nullptr);
+  Tier dry_tier("/nowhere", /*background=*/nullptr);
+  OffloadedActivations dry(Config(kLayers), kRows, DType::kFloat32, Policy(), *dry_backend, dry_tier);
   for (OffloadedActivations* any : {store.operator->(), &dry}) {
     EXPECT_EQ(any->in_flight_bytes(), 2 * (input + context + lse));
-    EXPECT_EQ(any->tier().BytesByName(), tier);
     EXPECT_EQ(any->resident().num_bytes(), any->resident().num_bytes(kKeyProj));
     EXPECT_FALSE(any->Kept(kQueryProj));
     for (const Activation id : {kDecoderLayerInput, kKeyProj, kContext, kContextLse})
       EXPECT_TRUE(any->Kept(id));
   }
+  EXPECT_EQ(store.tier().BytesByName(), tier);
+  EXPECT_EQ(dry_tier.BytesByName(), tier);
   // Every layer goes there, all but two come back.
-  EXPECT_EQ(store->tier().bytes_written(), kLayers * (input + context + lse));
-  EXPECT_EQ(store->tier().bytes_read(), (kLayers - 2) * (input + context + lse));
+  EXPECT_EQ(store.tier().bytes_written(), kLayers * (input + context + lse));
+  EXPECT_EQ(store.tier().bytes_read(), (kLayers - 2) * (input + context + lse));
 }
 
-TEST(OffloadedActivations, WithoutAnyThatIsOffloadedThereIsNoTier) {
+TEST(OffloadedActivations, WithoutAnyThatIsOffloadedTheTierIsEmpty) {
   const ActivationPolicy policy = {kDecoderLayerInput, kContext};
   EXPECT_FALSE(AnyOffloaded(policy));
   EXPECT_TRUE(AnyOffloaded(Policy()));
   const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
-  OffloadedActivations store(Config(2), kRows, DType::kFloat32, policy, "/nowhere", *backend, nullptr);
+  Tier tier("/nowhere", /*background=*/nullptr);
+  OffloadedActivations store(Config(2), kRows, DType::kFloat32, policy, *backend, tier);
   EXPECT_EQ(store.in_flight_bytes(), 0);
-  EXPECT_TRUE(store.tier().BytesByName().empty());
+  EXPECT_TRUE(tier.BytesByName().empty());
   EXPECT_NE(store.Slot(0, kContext).raw(), store.Slot(1, kContext).raw());
 }
 

@@ -44,11 +44,21 @@ bool Holds(Tensor tensor, int value) {
   return std::all_of(bytes, bytes + tensor.num_bytes(), [&](uint8_t x) { return x == value; });
 }
 
+// With these slots, and room for them.
+std::unique_ptr<Tier> MakeTier(const std::vector<TierSlot>& slots, const std::string& directory,
+                               Background* background, const OffloadHooks& hooks = {},
+                               WorkRecorder* recorder = nullptr, bool shares_host_memory = false) {
+  auto tier = std::make_unique<Tier>(directory, background, hooks, recorder, shares_host_memory);
+  EXPECT_EQ(tier->Add(slots), 0);
+  tier->Reserve();
+  return tier;
+}
+
 class AnyTier : public ::testing::TestWithParam<bool> {
  protected:
   std::unique_ptr<Tier> Make(const std::vector<TierSlot>& slots, Background& background,
                              const OffloadHooks& hooks = {}) {
-    return std::make_unique<Tier>(slots, GetParam() ? directory_.path() : "", &background, hooks);
+    return MakeTier(slots, GetParam() ? directory_.path() : "", &background, hooks);
   }
   testing::TemporaryDirectory directory_;
   Tensors tensors_;
@@ -119,24 +129,57 @@ TEST_P(AnyTier, RefusesWhatDoesNotFitOrWasNotWritten) {
   EXPECT_THROW(tier->Write(2, tensors_.Make(100, 0)), std::logic_error);
   EXPECT_THROW(tier->Write(-1, tensors_.Make(100, 0)), std::logic_error);
   EXPECT_THROW(tier->Read(0, tensors_.Make(100, 0)), std::logic_error);
+  const Tensor tensor = tensors_.Make(kBlock, 0);
+  EXPECT_THROW(tier->Write(0, tensor.Rows(64, 128)), std::logic_error);  // not aligned
+}
+
+TEST_P(AnyTier, SomeSlotsStartAsZero) {
+  Background background;
+  const auto tier = Make({{"a", 100}, {"b", 2 * kBlock, /*starts_as_zero=*/true}}, background);
+  const Tensor tensor = tensors_.Make(2 * kBlock - 10, 7), got = tensors_.Make(2 * kBlock - 10, 7);
+  tier->Read(1, got).Wait();
+  EXPECT_TRUE(Holds(got, 0));
+  tier->Write(1, tensor);
+  tier->Read(1, got).Wait();
+  EXPECT_TRUE(Holds(got, 7));
+}
+
+// Each owner adds its own.
+TEST_P(AnyTier, HoldsTheSlotsOfAll) {
+  Background background;
+  Tier tier(GetParam() ? directory_.path() : "", &background);
+  const int a = tier.Add({{"a", kBlock}, {"a", kBlock}}), none = tier.Add({}), b = tier.Add({{"b", kBlock}});
+  EXPECT_EQ(a, 0);
+  EXPECT_EQ(none, 2);
+  EXPECT_EQ(b, 2);
+  const Tensor got = tensors_.Make(kBlock, 0);
+  EXPECT_THROW(tier.Write(a, got), std::logic_error);
+  tier.Reserve();
+  for (const int slot : {a, a + 1, b}) tier.Write(slot, tensors_.Make(kBlock, slot + 1));
+  for (const int slot : {b, a + 1, a}) {
+    tier.Read(slot, got).Wait();
+    EXPECT_TRUE(Holds(got, slot + 1));
+  }
+  EXPECT_EQ(tier.BytesByName().at("a"), 2 * kBlock);
+  EXPECT_THROW(tier.Add({{"c", kBlock}}), std::logic_error);
 }
 
 TEST(Tier, ADryOneCountsTheSameAndTakesNothing) {
   const int64_t huge = int64_t{1} << 50;
-  Tier tier({{"a", huge}, {"a", 1}}, "/nowhere", /*background=*/nullptr);
+  const auto tier = MakeTier({{"a", huge}, {"a", 1}}, "/nowhere", /*background=*/nullptr);
+  EXPECT_TRUE(tier->dry());
   Arena arena(Arena::Mode::kMeasure);
   const Tensor tensor = arena.Allocate("a", DType::kByte, {huge});
-  tier.Write(0, tensor).Wait();
-  tier.Read(0, tensor).Wait();
-  EXPECT_EQ(tier.bytes_written(), huge);
-  EXPECT_EQ(tier.bytes_read(), huge);
-  EXPECT_EQ(tier.BytesByName().at("a"), huge + kBlock);
+  tier->Write(0, tensor).Wait();
+  tier->Read(0, tensor).Wait();
+  EXPECT_EQ(tier->bytes_written(), huge);
+  EXPECT_EQ(tier->bytes_read(), huge);
+  EXPECT_EQ(tier->BytesByName().at("a"), huge + kBlock);
 }
 
 TEST(Tier, OneWithoutSlotsNeedsNeitherMemoryNorDisk) {
   Background background;
-  const Tier tier({}, "/nowhere", &background);
-  EXPECT_TRUE(tier.BytesByName().empty());
+  EXPECT_TRUE(MakeTier({}, "/nowhere", &background)->BytesByName().empty());
 }
 
 // A disk that is full later on, although its room was reserved.
@@ -155,13 +198,13 @@ TEST(Tier, WhatFailedToBeWrittenIsNeverRead) {
   FullCalls calls;
   OffloadHooks hooks;
   hooks.file_calls = &calls;
-  Tier tier({{"a", kBlock}, {"b", kBlock}}, directory.path(), &background, hooks);
+  const auto tier = MakeTier({{"a", kBlock}, {"b", kBlock}}, directory.path(), &background, hooks);
   Tensors tensors;
   const Tensor one = tensors.Make(kBlock, 1), two = tensors.Make(kBlock, 2), got = tensors.Make(kBlock, 0);
-  tier.Write(0, one).Wait();
-  tier.Write(1, one).Wait();
+  tier->Write(0, one).Wait();
+  tier->Write(1, one).Wait();
   calls.full = true;
-  const Event failing = tier.Write(0, two);
+  const Event failing = tier->Write(0, two);
   const auto is_full = [&](const Event& event) {
     testing::ExpectError(
         {"cannot write 4096 bytes at 0", directory.path(), "No space left"}, [&] { event.Wait(); },
@@ -169,10 +212,10 @@ TEST(Tier, WhatFailedToBeWrittenIsNeverRead) {
   };
   is_full(failing);
   calls.full = false;
-  is_full(tier.Read(0, got));
-  is_full(tier.Write(0, one));
+  is_full(tier->Read(0, got));
+  is_full(tier->Write(0, one));
   EXPECT_TRUE(Holds(got, 0));
-  tier.Read(1, got).Wait();  // the other slot is as it was
+  tier->Read(1, got).Wait();  // the other slot is as it was
   EXPECT_TRUE(Holds(got, 1));
 }
 
@@ -182,7 +225,7 @@ TEST(Tier, SaysAtTheStartThatTheDiskIsFull) {
   testing::ExpectError(
       {directory.path(), "no room for", "offload_directory"},
       [&] {
-        Tier tier({{"a", int64_t{1} << 60}}, directory.path(), &background);
+        MakeTier({{"a", int64_t{1} << 60}}, directory.path(), &background);
       },
       ExitCode::kResource);
 }
@@ -192,11 +235,12 @@ TEST(Tier, ADryOneReportsItsTransfers) {
   alignas(ScratchFile::kAlignment) static char data[64];
   const Tensor tensor(data, DType::kByte, {64});
   WorkLog log;
-  Tier host({{"a", 64}}, "", nullptr, {}, &log), disk({{"b", 64}}, "/nowhere", nullptr, {}, &log);
-  const Event written = host.Write(0, tensor);
-  const Event read = host.Read(0, tensor);
-  disk.Write(0, tensor, read);
-  disk.Read(0, tensor);
+  const auto host = MakeTier({{"a", 64}}, "", nullptr, {}, &log),
+             disk = MakeTier({{"b", 64}}, "/nowhere", nullptr, {}, &log);
+  const Event written = host->Write(0, tensor);
+  const Event read = host->Read(0, tensor);
+  disk->Write(0, tensor, read);
+  disk->Read(0, tensor);
   const auto entries = log.entries();
   ASSERT_EQ(entries.size(), 6u);
   const WorkKind kinds[] = {WorkKind::kToHost, WorkKind::kFromHost, WorkKind::kToHost,
@@ -208,13 +252,13 @@ TEST(Tier, ADryOneReportsItsTransfers) {
     EXPECT_EQ(entries[i].event, after[i]) << i;
     EXPECT_EQ(entries[i].work.name, i < 2 ? "a" : "b");
   }
-  EXPECT_EQ(host.bytes_written(), ScratchFile::kAlignment);
+  EXPECT_EQ(host->bytes_written(), ScratchFile::kAlignment);
 
   // Where the device's memory is the host's a disk is all that is on the way.
   WorkLog direct;
-  Tier shared({{"b", 64}}, "/nowhere", nullptr, {}, &direct, /*shares_host_memory=*/true);
-  shared.Write(0, tensor);
-  shared.Read(0, tensor);
+  const auto shared = MakeTier({{"b", 64}}, "/nowhere", nullptr, {}, &direct, /*shares_host_memory=*/true);
+  shared->Write(0, tensor);
+  shared->Read(0, tensor);
   ASSERT_EQ(direct.entries().size(), 2u);
   EXPECT_EQ(direct.entries()[0].work.kind, WorkKind::kToDisk);
   EXPECT_EQ(direct.entries()[1].work.kind, WorkKind::kFromDisk);

@@ -117,8 +117,9 @@ Training Train(const std::string& optimizer_name, bool tied, bool packed, int nu
     result.numbers.push_back(model.Loss(loader.Load(MakeBatch(kLength, {{0, 53}}, config.vocab_size))));
   }
   for (int unit = 0; unit < table.num_units(); ++unit) {
-    const float* master = weights.Master(unit).data<float>();
-    result.masters.insert(result.masters.end(), master, master + weights.Master(unit).num_elements());
+    const Tensor master = weights.State(unit).master;
+    result.masters.insert(result.masters.end(), master.data<float>(),
+                          master.data<float>() + master.num_elements());
   }
   return result;
 }
