@@ -40,6 +40,8 @@ std::optional<TrainConfig> ChosenBefore(const Job& opened) {
   if (LeavesPolicy(config)) {
     config.remat_policy = before.remat_policy;
     for (const PlacementKey& key : kPlacementKeys) config.*key.field = before.*key.field;
+    config.optimizer_memory_host_offload = before.optimizer_memory_host_offload;
+    config.parameter_memory_host_offload = before.parameter_memory_host_offload;
     config.offload_directory = before.offload_directory;
   }
   if (!FitHere(PrepareJobWithoutText(OfSameModel(opened, config))).fits()) return std::nullopt;

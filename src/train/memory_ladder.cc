@@ -13,12 +13,15 @@ constexpr MemoryRung kLadder[] = {
     // Products are computed again: C multiplications and additions for each byte that is won.
     {"input, q, k, v, context", "save_qkv_proj_with_context", "", ""},
     {"input, context", "custom", "device", "device"},
-    // What would cost more than that is offloaded: what attention gives, then what nothing gives again.
+    // What would cost more than that is offloaded, in MaxText's order.
     {"input; context offloaded", "custom", "offload", "device"},
-    {"context and input offloaded", "custom", "offload", "offload"},
+    {"input; context, optimizer offloaded", "custom", "offload", "device", true},
+    {"context, optimizer, input offloaded", "custom", "offload", "offload", true},
+    {"context, optimizer, input, weights offloaded", "custom", "offload", "offload", true, true},
     // Attention is computed again, which takes less of the host as well.
     {"input", "custom", "remat", "device"},
     {"input offloaded", "custom", "remat", "offload"},
+    {"input, optimizer, weights offloaded", "custom", "remat", "offload", true, true},
 };
 
 }  // namespace
@@ -30,6 +33,8 @@ std::string MemoryRung::Keys() const {
   if (!context.empty()) words.push_back(fmt::format("context={}", context));
   if (!decoder_layer_input.empty())
     words.push_back(fmt::format("decoder_layer_input={}", decoder_layer_input));
+  if (optimizer_memory_host_offload) words.push_back("optimizer_memory_host_offload=true");
+  if (parameter_memory_host_offload) words.push_back("parameter_memory_host_offload=true");
   return fmt::format("{}", fmt::join(words, " "));
 }
 
@@ -38,6 +43,8 @@ TrainConfig WithRung(TrainConfig config, const MemoryRung& rung) {
   for (const PlacementKey& key : kPlacementKeys) (config.*key.field).clear();
   config.context = rung.context;
   config.decoder_layer_input = rung.decoder_layer_input;
+  config.optimizer_memory_host_offload |= rung.optimizer_memory_host_offload && config.opt_type != "sgd";
+  config.parameter_memory_host_offload |= rung.parameter_memory_host_offload;
   if (rung.context != "offload" && rung.decoder_layer_input != "offload" && !config.offloads_state())
     config.offload_directory.clear();
   return config;

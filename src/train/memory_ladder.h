@@ -18,13 +18,15 @@ struct MemoryRung {
   std::string_view name;  // what stays on the device, and what is offloaded
   // The keys that it sets; of custom, the placements that are not here keep their defaults.
   std::string_view remat_policy, context, decoder_layer_input;
+  bool optimizer_memory_host_offload = false, parameter_memory_host_offload = false;
 
   // "remat_policy=custom context=offload decoder_layer_input=device".
   std::string Keys() const;
 };
 std::span<const MemoryRung> MemoryLadder();
 
-// `config` on this rung; without offload_directory where the rung offloads nothing.
+// `config` on this rung, with state offloaded that the rung or `config` offloads, as far as the optimizer has
+// any; without offload_directory where nothing is.
 TrainConfig WithRung(TrainConfig config, const MemoryRung& rung);
 
 // All rungs, and which of them is taken: the first that fits or, if none does, the one that takes least.
