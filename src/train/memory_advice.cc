@@ -45,16 +45,7 @@ class Advisor {
 std::optional<std::string> Advisor::Rung(const TrainConfig& config) const {
   for (const MemoryRung& rung : MemoryLadder()) {
     const TrainConfig on_rung = WithRung(config, rung);
-    if (!Fits(on_rung)) continue;
-    std::string words = PlacementChanges(job_.config, on_rung);
-    const auto add = [&](bool before, bool now, const char* word) {
-      if (now && !before) words += (words.empty() ? "" : " ") + std::string(word);
-    };
-    add(config.optimizer_memory_host_offload, on_rung.optimizer_memory_host_offload,
-        "optimizer_memory_host_offload=true");
-    add(config.parameter_memory_host_offload, on_rung.parameter_memory_host_offload,
-        "parameter_memory_host_offload=true");
-    return words;
+    if (Fits(on_rung)) return PlacementChanges(job_.config, on_rung);
   }
   return std::nullopt;
 }

@@ -62,6 +62,10 @@ std::string PlacementChanges(const TrainConfig& from, TrainConfig to) {
     }
   }
   if (!from.offload_directory.empty() && to.offload_directory.empty()) words.push_back("offload_directory=");
+  if (!from.optimizer_memory_host_offload && to.optimizer_memory_host_offload)
+    words.push_back("optimizer_memory_host_offload=true");
+  if (!from.parameter_memory_host_offload && to.parameter_memory_host_offload)
+    words.push_back("parameter_memory_host_offload=true");
   return fmt::format("{}", fmt::join(words, " "));
 }
 
