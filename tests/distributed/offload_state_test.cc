@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "comm/dry_comm.h"
 #include "comm/thread_comm.h"
 #include "support/expect_error.h"
+#include "support/failing_disk.h"
 #include "support/files.h"
 #include "support/runs.h"
 #include "support/tiny.h"
@@ -337,20 +337,6 @@ TEST_F(OffloadState, AStepReportsWhatItWrites) {
   }
 }
 
-// A disk that fails after the first steps.
-class FailsLater final : public FileCalls {
- public:
-  mutable std::atomic<int64_t> good_writes = 1'000'000, good_reads = 1'000'000;
-  ssize_t Write(int fd, const void* data, size_t bytes, int64_t offset) const override {
-    if (--good_writes < 0) return errno = ENOSPC, -1;
-    return FileCalls::Write(fd, data, bytes, offset);
-  }
-  ssize_t Read(int fd, void* data, size_t bytes, int64_t offset) const override {
-    if (--good_reads < 0) return errno = EIO, -1;
-    return FileCalls::Read(fd, data, bytes, offset);
-  }
-};
-
 TEST_F(OffloadState, ADiskThatFailsLaterEndsTheRunOnAllRanks) {
   for (const RanksOfRun& ranks : {RanksOfRun{1, 1, 1, false}, RanksOfRun{2, 1, 1, true}}) {
     for (const Keys& keys : kKeys) {
@@ -358,13 +344,13 @@ TEST_F(OffloadState, ADiskThatFailsLaterEndsTheRunOnAllRanks) {
       keys.Set(config);
       config.offload_directory = directory_ / "tier";
       OffloadHooks hooks = SlowCopies();
-      const FailsLater full;
+      const testing::FailingDisk full;
       full.good_writes = 30 * ranks.ranks;
       hooks.file_calls = &full;
       ExpectError(
           {"cannot write", directory_ / "tier", "No space left", "offload_directory"},
           [&] { Train(config, hooks); }, ExitCode::kResource);
-      const FailsLater broken;
+      const testing::FailingDisk broken;
       broken.good_reads = 30 * ranks.ranks;
       hooks.file_calls = &broken;
       config.run_name += "again";

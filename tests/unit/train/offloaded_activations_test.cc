@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "support/expect_error.h"
+#include "support/failing_disk.h"
 #include "support/files.h"
 #include "support/tiny.h"
 
@@ -158,25 +158,11 @@ TEST(OffloadedActivations, WithoutAnyThatIsOffloadedTheTierIsEmpty) {
   EXPECT_NE(store.Slot(0, kContext).raw(), store.Slot(1, kContext).raw());
 }
 
-// A disk that fails from some call on.
-class FailingCalls final : public FileCalls {
- public:
-  mutable std::atomic<int64_t> good_writes = 1'000'000, good_reads = 1'000'000;
-  ssize_t Write(int fd, const void* data, size_t bytes, int64_t offset) const override {
-    if (--good_writes < 0) return errno = ENOSPC, -1;
-    return FileCalls::Write(fd, data, bytes, offset);
-  }
-  ssize_t Read(int fd, void* data, size_t bytes, int64_t offset) const override {
-    if (--good_reads < 0) return errno = EIO, -1;
-    return FileCalls::Read(fd, data, bytes, offset);
-  }
-};
-
 TEST(OffloadedActivations, AFailingDiskEndsThePassWithItsError) {
   const testing::TemporaryDirectory disk;
   for (const int64_t good :
        {1, 2, 12, 24, 25}) {  // of 25 writes; the last ones are waited for by the backward pass
-    FailingCalls calls;
+    testing::FailingDisk calls;
     OffloadHooks hooks = Slow();
     hooks.file_calls = &calls;
     Store store(kLayers, Policy(), disk.path(), hooks);
@@ -189,7 +175,7 @@ TEST(OffloadedActivations, AFailingDiskEndsThePassWithItsError) {
           ExitCode::kResource);
   }
   for (const int64_t good : {0, 5}) {
-    FailingCalls calls;
+    testing::FailingDisk calls;
     OffloadHooks hooks;
     hooks.file_calls = &calls;
     Store store(kLayers, Policy(), disk.path(), hooks);
