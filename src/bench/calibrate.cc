@@ -25,8 +25,9 @@ constexpr DType kDTypes[] = {DType::kBFloat16, DType::kFloat32};
 constexpr int64_t kProductRows = 1024;  // as the chunks of a layer
 constexpr int64_t kProductWidths[] = {64, 128, 256, 512, 1024, 2048};
 constexpr int64_t kHeadWidths[] = {32, 64, 128, 256};
-// What is measured by threads as well, in bf16.
-constexpr int64_t kThreadsProductWidths[] = {256, 1024};
+// What is measured by threads as well, in bf16: what is long enough that the start of several threads, which is
+// measured by itself, counts for little.
+constexpr int64_t kThreadsProductWidths[] = {1024, 2048};
 constexpr int64_t kThreadsHeadWidths[] = {64, 128};
 
 // Four digits say more than a measurement knows.
@@ -85,8 +86,10 @@ class Calibrator {
     AddSteps();
     for (size_t i = 0; i < steps_.size(); ++i) {
       progress(static_cast<int64_t>(i), std::ssize(steps_));
+      MeasurePeaks();
       steps_[i]();
     }
+    Conclude();
     return std::move(result_);
   }
 
@@ -95,9 +98,10 @@ class Calibrator {
   using Case = std::pair<DType, int64_t>;  // with a width
 
   void AddSteps();
-  void Describe();
-  void MeasureProducts(Case c);
-  void MeasureAttention(Case c);
+  void MeasurePeaks();
+  void Conclude();
+  void ConcludeProducts(Case c);
+  void ConcludeAttention(Case c);
   void MeasureCall();
   void MeasureOthers(DType dtype);
   void MeasureThreads(int threads);
@@ -115,6 +119,7 @@ class Calibrator {
   const int64_t runs_;
   const int cores_ = NumCores();
   std::vector<std::function<void()>> steps_;
+  std::map<DType, CpuPeak> peaks_;              // of all cores, the best so far
   std::map<Case, Timed> products_, attention_;  // on ranks of one thread
   std::map<DType, Timed> others_;
   double smallest_seconds_ = 0;
@@ -123,20 +128,33 @@ class Calibrator {
 
 void Calibrator::AddSteps() {
   const auto add = [&](std::function<void()> step) { steps_.push_back(std::move(step)); };
-  add([this] { Describe(); });
   add([this] { MeasureTransfers(); });  // a disk without room is found early
   for (const DType dtype : kDTypes) {
-    for (const int64_t width : kProductWidths) add([=, this] { MeasureProducts({dtype, width}); });
-    for (const int64_t width : kHeadWidths) add([=, this] { MeasureAttention({dtype, width}); });
+    for (const int64_t width : kProductWidths)
+      add([=, this] { products_[{dtype, width}] = TimeProducts(cores_, 1, runs_, dtype, width); });
+    for (const int64_t width : kHeadWidths)
+      add([=, this] {
+        attention_[{dtype, width}] =
+            TimeAttention(cores_, 1, runs_, dtype, width, settings_.max_target_length);
+      });
     add([=, this] { MeasureOthers(dtype); });
   }
   add([this] { MeasureCall(); });
   for (const int threads : ThreadCounts(cores_)) add([=, this] { MeasureThreads(threads); });
 }
 
-void Calibrator::Describe() {
+// Between any two cases: a guest's cores are not always its own, and the peak is what they do when they are.
+void Calibrator::MeasurePeaks() {
+  for (const DType dtype : kDTypes) {
+    CpuPeak& best = peaks_[dtype];
+    const CpuPeak peak = MeasureCpuPeak(dtype, cores_);
+    if (peak.flops_per_second > best.flops_per_second) best = peak;
+  }
+}
+
+// What needs the peaks, of which the best is known only at the end.
+void Calibrator::Conclude() {
   constexpr double kGiB = 1024.0 * 1024 * 1024;
-  constexpr int kBursts = 5;
   Hardware& h = hardware();
   h.hardware_name = "this";
   h.kind = "cpu";
@@ -144,21 +162,19 @@ void Calibrator::Describe() {
   h.cpu_target = CpuTargetName();
   h.cores = cores_;
   h.device_memory_gib = std::floor(static_cast<double>(PhysicalMemory()) / kGiB * 1000) / 1000;
-  const auto peak_of = [&](DType dtype, std::string& unit) {
-    CpuPeak best;
-    for (int burst = 0; burst < kBursts; ++burst) {
-      const CpuPeak peak = MeasureCpuPeak(dtype, cores_);
-      if (peak.flops_per_second > best.flops_per_second) best = peak;
-    }
-    unit = best.unit;
-    return Rounded(best.flops_per_second / cores_ / 1e12);
+  const auto of_a_core = [&](DType dtype) {
+    return Rounded(peaks_.at(dtype).flops_per_second / cores_ / 1e12);
   };
-  h.peak_tflops_bfloat16 = peak_of(DType::kBFloat16, result_.bfloat16_unit);
-  h.peak_tflops_float32 = peak_of(DType::kFloat32, result_.float32_unit);
+  h.peak_tflops_bfloat16 = of_a_core(DType::kBFloat16);
+  h.peak_tflops_float32 = of_a_core(DType::kFloat32);
+  result_.bfloat16_unit = peaks_.at(DType::kBFloat16).unit;
+  result_.float32_unit = peaks_.at(DType::kFloat32).unit;
+  for (const auto& [c, timed] : products_) ConcludeProducts(c);
+  for (const auto& [c, timed] : attention_) ConcludeAttention(c);
 }
 
-void Calibrator::MeasureProducts(Case c) {
-  const Timed& timed = products_[c] = TimeProducts(cores_, 1, runs_, c.first, c.second);
+void Calibrator::ConcludeProducts(Case c) {
+  const Timed& timed = products_.at(c);
   KernelRates& rates = RatesOf(c.first);
   const std::array maps = {&rates.matmul_efficiency, &rates.input_gradient_efficiency,
                            &rates.weight_gradient_efficiency};
@@ -170,9 +186,8 @@ void Calibrator::MeasureProducts(Case c) {
   }
 }
 
-void Calibrator::MeasureAttention(Case c) {
-  const Timed& timed = attention_[c] =
-      TimeAttention(cores_, 1, runs_, c.first, c.second, settings_.max_target_length);
+void Calibrator::ConcludeAttention(Case c) {
+  const Timed& timed = attention_.at(c);
   KernelRates& rates = RatesOf(c.first);
   const auto fit = [&](const TimedOperation& few, const TimedOperation& many, KernelRates::Map& efficiency,
                        KernelRates::Map& gbps) {

@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "core/format.h"
+#include "core/machine.h"
 #include "core/output.h"
 #include "core/progress_line.h"
 #include "train/tier.h"
@@ -65,6 +67,18 @@ std::string Summary(const bench::Calibration& calibration) {
 std::string Today() {
   const std::time_t now = std::time(nullptr);
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
+}
+
+// What else runs takes cores from what is measured, and a run would be planned slower than it will be.
+void WarnOfLoad() {
+  constexpr double kIdle = 0.25;  // of a core's load
+  const double load = LoadAverage();
+  if (load <= kIdle * NumCores()) return;
+  std::fputs(fmt::format("longspan: warning: the load average of the last minute is {:.1f} on {}; rates "
+                         "measured beside other work are too low; calibrate again when it is over\n",
+                         load, Plural(NumCores(), "core"))
+                 .c_str(),
+             stderr);
 }
 
 // Says what is wrong with the place before anything is measured.
@@ -128,6 +142,7 @@ void CalibrateCommand(std::span<const std::string> arguments) {
     config.settings.offload_directory = folder.empty() ? "." : folder;
   }
   WritesDirectly(config.settings.offload_directory);  // or fails, before anything is measured
+  WarnOfLoad();
   bench::Calibration calibration;
   {
     std::unique_ptr<ProgressLine> line;
