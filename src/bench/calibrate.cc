@@ -25,8 +25,8 @@ constexpr DType kDTypes[] = {DType::kBFloat16, DType::kFloat32};
 constexpr int64_t kProductRows = 1024;  // as the chunks of a layer
 constexpr int64_t kProductWidths[] = {64, 128, 256, 512, 1024, 2048};
 constexpr int64_t kHeadWidths[] = {32, 64, 128, 256};
-// What is measured by threads as well, in bf16: what is long enough that the start of several threads, which is
-// measured by itself, counts for little.
+// What is measured by threads as well, in bf16: what is long enough that the start of several threads, which
+// is measured by itself, counts for little.
 constexpr int64_t kThreadsProductWidths[] = {1024, 2048};
 constexpr int64_t kThreadsHeadWidths[] = {64, 128};
 
@@ -35,21 +35,20 @@ std::string Text(double value) { return fmt::format("{:.4g}", value); }
 double Rounded(double value) { return std::stod(Text(value)); }
 
 // y = x·Wᵀ with a square W, and its two gradients.
-std::vector<TimedOperation> TimeProducts(int ranks, int threads, int64_t runs, DType dtype, int64_t width) {
-  return TimeOnRanks(ranks, threads, runs, [&](Backend& backend) {
+MakeOperations Products(DType dtype, int64_t width) {
+  return [=](Backend& backend) {
     const Product product{.name = "square", .in = width, .out = width, .out_dtype = dtype};
     const auto problem = std::make_shared<ProductProblem>(product, kProductRows, dtype);
     problem->Pack(backend);
     return std::vector<Operation>{[problem](Backend& b) { problem->Forward(b); },
                                   [problem](Backend& b) { problem->InputGradient(b); },
                                   [problem](Backend& b) { problem->WeightGradient(b); }};
-  });
+  };
 }
 
 // Two query heads on one KV head: forward and backward of short documents, then of one.
-std::vector<TimedOperation> TimeAttention(int ranks, int threads, int64_t runs, DType dtype, int64_t width,
-                                          int64_t length) {
-  return TimeOnRanks(ranks, threads, runs, [&](Backend&) {
+MakeOperations Attention(DType dtype, int64_t width, int64_t length) {
+  return [=](Backend&) {
     const auto problem = std::make_shared<AttentionProblem>(AttentionSizes{length, width, 2, 1}, dtype);
     std::vector<Operation> operations;
     for (const size_t mask_case : {size_t{1}, size_t{0}}) {
@@ -58,7 +57,15 @@ std::vector<TimedOperation> TimeAttention(int ranks, int threads, int64_t runs, 
       operations.push_back([problem, mask](Backend& b) { problem->BackwardAlone(b, *mask); });
     }
     return operations;
-  });
+  };
+}
+
+MakeOperations Others(DType dtype) {
+  return [=](Backend& backend) { return OtherOperations(dtype, backend); };
+}
+
+MakeOperations Smallest() {
+  return [](Backend&) { return std::vector{SmallestOperation()}; };
 }
 
 // 2, 4, 8, … and all.
@@ -98,6 +105,8 @@ class Calibrator {
   using Case = std::pair<DType, int64_t>;  // with a width
 
   void AddSteps();
+  Timed Time(int ranks, int threads, const MakeOperations& make);
+  Timed TimeAlone(const MakeOperations& make) { return Time(cores_, 1, make); }  // on ranks of one thread
   void MeasurePeaks();
   void Conclude();
   void ConcludeProducts(Case c);
@@ -131,16 +140,21 @@ void Calibrator::AddSteps() {
   add([this] { MeasureTransfers(); });  // a disk without room is found early
   for (const DType dtype : kDTypes) {
     for (const int64_t width : kProductWidths)
-      add([=, this] { products_[{dtype, width}] = TimeProducts(cores_, 1, runs_, dtype, width); });
+      add([=, this] { products_[{dtype, width}] = TimeAlone(Products(dtype, width)); });
     for (const int64_t width : kHeadWidths)
       add([=, this] {
-        attention_[{dtype, width}] =
-            TimeAttention(cores_, 1, runs_, dtype, width, settings_.max_target_length);
+        attention_[{dtype, width}] = TimeAlone(Attention(dtype, width, settings_.max_target_length));
       });
     add([=, this] { MeasureOthers(dtype); });
   }
   add([this] { MeasureCall(); });
   for (const int threads : ThreadCounts(cores_)) add([=, this] { MeasureThreads(threads); });
+}
+
+Calibrator::Timed Calibrator::Time(int ranks, int threads, const MakeOperations& make) {
+  Timed timed = TimeOnRanks(ranks, threads, runs_, make);
+  for (const TimedOperation& operation : timed) result_.disturbed = result_.disturbed || operation.disturbed;
+  return timed;
 }
 
 // Between any two cases: a guest's cores are not always its own, and the peak is what they do when they are.
@@ -204,16 +218,14 @@ void Calibrator::ConcludeAttention(Case c) {
 void Calibrator::MeasureCall() {
   constexpr int64_t kFewRows = 16;
   double seconds = 0;
-  const Timed calls = TimeAttention(cores_, 1, runs_, DType::kBFloat16, kHeadWidths[0], kFewRows);
+  const Timed calls = TimeAlone(Attention(DType::kBFloat16, kHeadWidths[0], kFewRows));
   for (const TimedOperation& call : calls) seconds += call.seconds / static_cast<double>(calls.size());
   hardware().attention_call_us = Rounded(seconds * 1e6);
-  smallest_seconds_ =
-      TimeOnRanks(cores_, 1, runs_, [](Backend&) { return std::vector{SmallestOperation()}; })[0].seconds;
+  smallest_seconds_ = TimeAlone(Smallest())[0].seconds;
 }
 
 void Calibrator::MeasureOthers(DType dtype) {
-  const Timed& timed = others_[dtype] =
-      TimeOnRanks(cores_, 1, runs_, [&](Backend& backend) { return OtherOperations(dtype, backend); });
+  const Timed& timed = others_[dtype] = TimeAlone(Others(dtype));
   for (const TimedOperation& operation : timed) {
     const double gbps = static_cast<double>(operation.work.bytes) / operation.seconds / 1e9;
     RatesOf(operation.work.dtype).operation_gbps[std::string(operation.work.name)] = Text(gbps);
@@ -230,23 +242,19 @@ void Calibrator::MeasureThreads(int threads) {
   Timed one, several;
   for (const int64_t width : kThreadsProductWidths) {
     append(one, products_.at({kDType, width}));
-    append(several, TimeProducts(ranks, threads, runs_, kDType, width));
+    append(several, Time(ranks, threads, Products(kDType, width)));
   }
   hardware().matmul_threads_efficiency[key] = Text(ThreadsEfficiency(one, several, threads));
   one.clear();
   several.clear();
   for (const int64_t width : kThreadsHeadWidths) {
     append(one, attention_.at({kDType, width}));
-    append(several, TimeAttention(ranks, threads, runs_, kDType, width, settings_.max_target_length));
+    append(several, Time(ranks, threads, Attention(kDType, width, settings_.max_target_length)));
   }
   hardware().attention_threads_efficiency[key] = Text(ThreadsEfficiency(one, several, threads));
-  hardware().operation_threads_efficiency[key] = Text(ThreadsEfficiency(
-      others_.at(kDType),
-      TimeOnRanks(ranks, threads, runs_, [&](Backend& backend) { return OtherOperations(kDType, backend); }),
-      threads));
-  const double smallest =
-      TimeOnRanks(ranks, threads, runs_, [](Backend&) { return std::vector{SmallestOperation()}; })[0]
-          .seconds;
+  hardware().operation_threads_efficiency[key] =
+      Text(ThreadsEfficiency(others_.at(kDType), Time(ranks, threads, Others(kDType)), threads));
+  const double smallest = Time(ranks, threads, Smallest())[0].seconds;
   hardware().threads_us[key] = Text(1e6 * std::max(1e-8, smallest - smallest_seconds_ / threads));
 }
 

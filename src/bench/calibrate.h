@@ -19,6 +19,7 @@ struct Calibration {
   Hardware hardware;
   std::string bfloat16_unit, float32_unit;  // whose peaks they are
   bool direct_disk = false;                 // written past the page cache
+  bool disturbed = false;                   // by other work on the cores
 };
 
 // All cores work at each case: as many ranks of one thread, and then some cases on fewer ranks of more

@@ -22,11 +22,19 @@ double SecondsOf(const std::function<void()>& f) {
   return Now() - start;
 }
 
+// Of one operation on one rank.
+struct Runs {
+  std::vector<double> seconds;
+  bool disturbed = false;
+};
+
 // Of one rank: the seconds of a run of each operation, `runs` times, at the same time as the others.
-std::vector<std::vector<double>> TimeOfRank(Comm& comm, Backend& backend, int64_t runs,
-                                            const std::vector<Operation>& operations) {
+std::vector<Runs> TimeOfRank(Comm& comm, Backend& backend, int64_t runs,
+                             const std::vector<Operation>& operations) {
   constexpr double kShortest = 0.010;  // of what is timed in one go
-  std::vector<std::vector<double>> seconds;
+  constexpr double kOwn = 0.95;        // of the time, that ranks have their cores to themselves
+  constexpr int64_t kTries = 4;
+  std::vector<Runs> all;
   for (const Operation& operation : operations) {
     const auto run = [&] { operation(backend); };
     const auto of_all = [&](double mine) { return comm.SumOverRanks(mine) / comm.size(); };
@@ -35,16 +43,22 @@ std::vector<std::vector<double>> TimeOfRank(Comm& comm, Backend& backend, int64_
     if (of_all(SecondsOf(run)) < 4 * kShortest)
       times =
           std::max<int64_t>(1, std::llround(std::ceil(kShortest / std::max(1e-9, of_all(SecondsOf(run))))));
-    seconds.emplace_back();
-    for (int64_t i = 0; i < runs; ++i) {
+    Runs& kept = all.emplace_back();
+    for (int64_t tries = 1; std::ssize(kept.seconds) < runs; ++tries) {
       comm.Barrier();
-      const double all = SecondsOf([&] {
+      const double before = ThreadSeconds();
+      const double seconds = SecondsOf([&] {
         for (int64_t n = 0; n < times; ++n) run();
       });
-      seconds.back().push_back(all / static_cast<double>(times));
+      // Of several threads one may wait for the others, which looks the same.
+      const bool disturbed =
+          backend.num_threads() == 1 && of_all(ThreadSeconds() - before) < kOwn * of_all(seconds);
+      if (disturbed && tries <= kTries * runs) continue;
+      kept.disturbed = kept.disturbed || disturbed;
+      kept.seconds.push_back(seconds / static_cast<double>(times));
     }
   }
-  return seconds;
+  return all;
 }
 
 // Of each operation, which reports one piece of work.
@@ -65,20 +79,25 @@ std::vector<Work> WorkOf(const std::vector<Operation>& operations, int threads) 
 std::vector<TimedOperation> TimeOnRanks(int ranks, int threads, int64_t runs, const MakeOperations& make) {
   std::mutex mutex;  // guards both
   std::vector<Work> work;
-  std::vector<std::vector<double>> seconds;  // by operation, of all ranks
+  std::vector<Runs> runs_of;  // by operation, of all ranks
   RunThreadRanks(ranks, [&](Comm& comm) {
     const std::unique_ptr<Backend> backend = MakeCpuBackend(threads);
     const std::vector<Operation> operations = make(*backend);
-    const std::vector<std::vector<double>> mine = TimeOfRank(comm, *backend, runs, operations);
+    const std::vector<Runs> mine = TimeOfRank(comm, *backend, runs, operations);
     const std::lock_guard lock(mutex);
     if (work.empty()) work = WorkOf(operations, threads);
-    seconds.resize(mine.size());
-    for (size_t i = 0; i < mine.size(); ++i)
-      seconds[i].insert(seconds[i].end(), mine[i].begin(), mine[i].end());
+    runs_of.resize(mine.size());
+    for (size_t i = 0; i < mine.size(); ++i) {
+      Runs& of = runs_of[i];
+      of.seconds.insert(of.seconds.end(), mine[i].seconds.begin(), mine[i].seconds.end());
+      of.disturbed = mine[i].disturbed;
+    }
   });
   std::vector<TimedOperation> timed;
   for (size_t i = 0; i < work.size(); ++i)
-    timed.push_back({.work = work[i], .seconds = Median(std::move(seconds[i]))});
+    timed.push_back({.work = work[i],
+                     .seconds = Median(std::move(runs_of[i].seconds)),
+                     .disturbed = runs_of[i].disturbed});
   return timed;
 }
 

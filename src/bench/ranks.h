@@ -18,10 +18,12 @@ using MakeOperations = std::function<std::vector<Operation>(Backend&)>;
 
 struct TimedOperation {
   Work work;
-  double seconds = 0;  // the median over ranks and runs
+  double seconds = 0;      // the median over ranks and runs
+  bool disturbed = false;  // by other work on the cores, however often it was tried
 };
 // Each operation by itself, on `ranks` ranks of so many threads at once: one run to warm up, then at least
-// `runs`, or as many as 10 ms hold each time. Throws Error.
+// `runs`, or as many as 10 ms hold each time. A run beside other work is done again, some times. Throws
+// Error.
 std::vector<TimedOperation> TimeOnRanks(int ranks, int threads, int64_t runs, const MakeOperations& make);
 
 // Messages round a ring of ranks, all at once.

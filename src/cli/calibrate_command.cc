@@ -69,16 +69,17 @@ std::string Today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
 }
 
-// What else runs takes cores from what is measured, and a run would be planned slower than it will be.
+// Rates that were measured beside other work are too low, and runs would be planned slower than they will be.
+void WarnOfOtherWork(const std::string& what) {
+  std::fputs(fmt::format("longspan: warning: {}; calibrate again when nothing else runs\n", what).c_str(),
+             stderr);
+}
+
 void WarnOfLoad() {
   constexpr double kIdle = 0.25;  // of a core's load
-  const double load = LoadAverage();
-  if (load <= kIdle * NumCores()) return;
-  std::fputs(fmt::format("longspan: warning: the load average of the last minute is {:.1f} on {}; rates "
-                         "measured beside other work are too low; calibrate again when it is over\n",
-                         load, Plural(NumCores(), "core"))
-                 .c_str(),
-             stderr);
+  if (const double load = LoadAverage(); load > kIdle * NumCores())
+    WarnOfOtherWork(
+        fmt::format("the load average of the last minute is {:.1f} on {}", load, Plural(NumCores(), "core")));
 }
 
 // Says what is wrong with the place before anything is measured.
@@ -151,6 +152,8 @@ void CalibrateCommand(std::span<const std::string> arguments) {
       line->Update(done);
     });
   }
+  if (calibration.disturbed)
+    WarnOfOtherWork("other work took part of the cores while some of the rates were measured");
   WriteFileAtomically(output, HardwareFile(calibration, Today()));
   Show(Summary(calibration) + fmt::format("{:<9} {}\n", "hardware", output));
 }

@@ -145,10 +145,11 @@ KeyList HardwareKeys(Hardware& hardware) {
            Between(1e-3, kMost))
       .required = true;
   keys.Add("operation_us", &hardware.operation_us, "Microseconds to start an operation.", Between(0, 1e6));
-  keys.Add(
-      "attention_backward_one_sequence", &hardware.attention_backward_one_sequence,
-      "Factor on that where a group of ranks has one sequence a step, by rows of a call; empty: 1. Several "
-      "are taken to run together.");
+  keys.Add("sequences_together", &hardware.sequences_together,
+           "Its software runs the sequences that a group of ranks has in a step together, in the memory of "
+           "all of them; false: one after the other, as this trainer does.");
+  keys.Add("attention_backward_one_sequence", &hardware.attention_backward_one_sequence,
+           "Factor on that where a group of ranks has one sequence a step, by rows of a call; empty: 1.");
   keys.Add("attention_call_us", &hardware.attention_call_us,
            "Microseconds that a call of attention takes besides, such as a hop of a ring.", Between(0, 1e6));
   keys.Group("Kernels with float32, where that differs");

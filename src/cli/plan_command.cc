@@ -91,6 +91,9 @@ void PlanCommand(std::span<const std::string> arguments) {
           "--search and --frontier are two questions; give one");
   Require(ExitCode::kUsage, config.trace.empty() || !(config.search || config.frontier),
           "--trace is of one plan; leave out --search and --frontier");
+  Require(ExitCode::kUsage, config.frontier || config.document_length <= config.run.max_target_length,
+          "document_length {} is more than max_target_length {}, a sequence that holds whole documents",
+          config.document_length, config.run.max_target_length);
   Job opened = OpenModel(config.run);  // once with its tokenizer, whose faults the run would meet
   opened.document_length = config.document_length;
   if (config.search) return Answer(SearchAnswer(config, opened, hardware));

@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kMostRanks = 65536, kMostThreads = 4096;
 // So that sums and products of sizes stay within 64 bits, and numbers that become float32 within its range.
-constexpr double kMostTokens = 1LL << 40, kMostSteps = 1LL << 40, kMostSequences = 1LL << 31;
+constexpr double kMostTokens = 1LL << 31;  // whose pairs are counted in 64 bits
+constexpr double kMostSteps = 1LL << 40, kMostSequences = 1LL << 31;
 constexpr double kMostNumber = 1e6;
 
 template <class Row>

@@ -11,9 +11,6 @@ namespace {
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kCommitStep = int64_t{16} << 20;
 constexpr int64_t kSmallestReservation = int64_t{64} << 20;
-// A measured arena lies where no machine has memory: it may describe any size, and whoever touches it
-// crashes.
-constexpr int64_t kNowhere = int64_t{1} << 62;
 
 int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 

@@ -91,7 +91,17 @@ Buffer::Buffer(DType dtype, std::initializer_list<int64_t> shape)
   tensor_ = Tensor(data_, dtype, shape);
 }
 
-Buffer::~Buffer() { std::free(data_); }
+Buffer Buffer::Measured(DType dtype, std::initializer_list<int64_t> shape) {
+  Buffer buffer;
+  buffer.data_ = reinterpret_cast<void*>(kNowhere);
+  buffer.tensor_ = Tensor(buffer.data_, dtype, shape);
+  buffer.num_bytes_ = buffer.tensor_.num_bytes();
+  return buffer;
+}
+
+Buffer::~Buffer() {
+  if (data_ != reinterpret_cast<void*>(kNowhere)) std::free(data_);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);

@@ -103,12 +103,18 @@ class Tensor {
   int8_t rank_ = 0;
 };
 
+// Where no machine has memory: what only describes sizes (a dry run) lies there, and whoever touches it
+// crashes.
+inline constexpr int64_t kNowhere = int64_t{1} << 62;
+
 // Owns zero-filled memory, 64-byte aligned, on huge pages where the system gives them.
 class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(int64_t num_bytes);  // throws Error(kResource)
   Buffer(DType dtype, std::initializer_list<int64_t> shape);
+  // Of any size, and takes no memory: it is nowhere.
+  static Buffer Measured(DType dtype, std::initializer_list<int64_t> shape);
   ~Buffer();
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept;
@@ -120,7 +126,7 @@ class Buffer {
   const Tensor& tensor() const { return tensor_; }  // as shaped at construction; bytes otherwise
 
  private:
-  void* data_ = nullptr;
+  void* data_ = nullptr;  // null or kNowhere: nothing to free
   int64_t num_bytes_ = 0;
   Tensor tensor_;
 };

@@ -7,12 +7,13 @@
 namespace longspan {
 namespace {
 
-// (num_rows, rotary_dim / 2, 2): cos and sin of the angle at position row · stride, times `scale`; or memory
-// that is not touched.
+// (num_rows, rotary_dim / 2, 2): cos and sin of the angle at position row · stride, times `scale`; or their
+// size alone.
 Buffer MakeTable(const std::vector<double>& inverse_frequencies, int64_t num_rows, int64_t stride,
                  double scale, bool measure) {
-  Buffer table(DType::kFloat32, {num_rows, static_cast<int64_t>(inverse_frequencies.size()), 2});
-  if (measure) return table;
+  const int64_t num_columns = std::ssize(inverse_frequencies);
+  if (measure) return Buffer::Measured(DType::kFloat32, {num_rows, num_columns, 2});
+  Buffer table(DType::kFloat32, {num_rows, num_columns, 2});
   float* out = table.tensor().data<float>();
   for (int64_t row = 0; row < num_rows; ++row) {
     for (const double frequency : inverse_frequencies) {

@@ -14,6 +14,11 @@ std::vector<std::vector<Range>> SpansOf(const Layout& layout) {
   return spans;
 }
 
+Buffer RowsOf(DType dtype, const Layout& layout, bool measure) {
+  const int64_t rows = layout.rows_per_rank();
+  return measure ? Buffer::Measured(dtype, {rows}) : Buffer(dtype, {rows});
+}
+
 template <class T>
 void CopyTo(const std::vector<T>& values, Tensor tensor) {
   CHECK(static_cast<int64_t>(values.size()) == tensor.num_elements());
@@ -67,9 +72,9 @@ SequenceLoader::SequenceLoader(const ModelConfig& config, const ModelOptions& op
       kv_of_(KvHeads(config)),
       masks_(config.layer_kinds.size()),
       kinds_(config.layer_kinds.size()),
-      tokens_(DType::kInt32, {layout.rows_per_rank()}),
-      targets_(DType::kInt32, {layout.rows_per_rank()}),
-      positions_(DType::kInt64, {layout.rows_per_rank()}) {
+      tokens_(RowsOf(DType::kInt32, layout, measure)),
+      targets_(RowsOf(DType::kInt32, layout, measure)),
+      positions_(RowsOf(DType::kInt64, layout, measure)) {
   CHECK(layout.length() <= options.max_target_length);
   for (const LayerKind& kind : config.layer_kinds)
     rope_tables_.emplace_back(kind.rope, config.head_dim, options.max_target_length, measure);

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kShortest = 4096, kLongest = int64_t{1} << 32;
+constexpr int64_t kShortest = 4096, kLongest = int64_t{1} << 31;
 
 Job OpenedModel(const TrainConfig& config, int64_t document_length) {
   Job opened = OpenModelAlone(config);

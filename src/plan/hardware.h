@@ -57,6 +57,7 @@ struct Hardware {
   // What kernels reach; of float32 each where it differs from bfloat16's, else empty.
   KernelRates kernels, kernels_float32;
   double memory_gbps = 0, operation_us = 0;
+  bool sequences_together = false;                   // those of a group; false: one after the other
   KernelRates::Map attention_backward_one_sequence;  // empty: one is as good as several
   double attention_call_us = 0;
   // By threads of a rank: the speed of one beside that of as many ranks of one thread. Empty: the same.

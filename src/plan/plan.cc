@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
+#include "core/format.h"
 #include "core/work_log.h"
 #include "data/passes.h"
 #include "model/flops.h"
@@ -15,8 +17,6 @@
 
 namespace longspan {
 namespace {
-
-std::string GiB(int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 // Adds each context rank's pairs of one pass in all layers.
 void AddPairs(const Job& job, const Layout& layout, const Documents& documents, std::vector<double>& pairs) {
@@ -76,11 +76,11 @@ void CheckFit(const Job& job, const Hardware& hardware, Plan& plan) {
   if (const int64_t limit = job.device_memory_limit(); limit > 0)
     plan.device_memory_limit = std::min(plan.device_memory_limit, limit);
   if (plan.device_memory_bytes > plan.device_memory_limit) {
-    plan.misfit =
-        fmt::format("device memory: {} of {}", GiB(plan.device_memory_bytes), GiB(plan.device_memory_limit));
+    plan.misfit = fmt::format("device memory: {} of {}", FormatBytes(plan.device_memory_bytes),
+                              FormatBytes(plan.device_memory_limit));
   } else if (plan.host_memory_bytes > plan.host_memory_limit) {
-    plan.misfit = fmt::format("host memory: {} of {} a device", GiB(plan.host_memory_bytes),
-                              GiB(plan.host_memory_limit));
+    plan.misfit = fmt::format("host memory: {} of {} a device", FormatBytes(plan.host_memory_bytes),
+                              FormatBytes(plan.host_memory_limit));
   }
   plan.fits = plan.misfit.empty();
 }
@@ -100,16 +100,72 @@ int BusiestRank(const Plan& plan) {
   return static_cast<int>(std::ranges::max_element(plan.pairs_by_rank) - plan.pairs_by_rank.begin());
 }
 
-// All but what time has to do with, on a rank's hardware; its work goes to `log`, if there is one.
-Plan StartPlan(const Job& job, const Hardware& hardware, WorkLog* log) {
-  Plan plan;
-  plan.pairs_by_rank = PairsByRank(job);
-  const DryRun dry = RunDry(job, BusiestRank(plan), {.accelerator = !hardware.is_cpu(), .recorder = log});
-  SplitMemory(dry, hardware.is_cpu(), plan);
-  CheckFit(job, hardware, plan);
+// The same step of as many sequences of such a length, with documents as long as the job's.
+Job OfSequences(const Job& job, int64_t global_batch_size, int64_t max_target_length) {
+  TrainConfig config = job.config;
+  config.global_batch_size = global_batch_size;
+  config.max_target_length = max_target_length;
+  Job other = OfSameModel(job, config);
+  other.document_length = job.EqualDocuments().front().size();
+  return PrepareJobWithoutText(std::move(other));
+}
+
+// A group's sequences where the hardware's software runs them together: the documents of one sequence that is
+// as long as all of them. Nothing where it doesn't, or there is but one; nor in passes, which no other
+// software has.
+std::optional<Job> Together(const Job& job, const Hardware& hardware) {
+  const int64_t sequences = job.micro_steps(), length = job.config.max_target_length;
+  if (!hardware.sequences_together || sequences == 1 || job.config.tokens_per_pass > 0) return std::nullopt;
+  return OfSequences(job, job.mesh.groups(), sequences * length);
+}
+
+struct Timing {
+  const Hardware& hardware;
+  const Machine& rates;
+  int rank;  // the busiest
+  bool with_spans;
+};
+
+// Work, messages and time of a step.
+void TimeStep(const Job& job, const Timing& timing, Plan& plan) {
+  WorkLog log;
+  const DryRun dry = RunDry(job, timing.rank, {.accelerator = !timing.hardware.is_cpu(), .recorder = &log});
+  CountWork(log, plan);
   plan.bytes_sent = dry.traffic.bytes_sent;
   plan.messages_sent = dry.traffic.messages_sent;
-  return plan;
+  plan.timeline = Simulate(log, timing.rates, timing.rank, timing.with_spans);
+}
+
+// The same where micro-steps are many. From the second on each takes what the one before took, so two steps
+// that differ by one tell how all others go on.
+void TimeManyMicroSteps(const Job& job, const Timing& timing, Plan& plan) {
+  constexpr int64_t kFew = 3;
+  if (job.micro_steps() <= kFew || timing.with_spans) return TimeStep(job, timing, plan);
+  const auto of = [&](int64_t micro_steps) {
+    Plan few;
+    TimeStep(OfSequences(job, micro_steps * job.mesh.groups(), job.config.max_target_length), timing, few);
+    return few;
+  };
+  const Plan less = of(kFew - 1), more = of(kFew);
+  const int64_t others = job.micro_steps() - kFew;
+  const auto go_on = [&](auto& to, auto before, auto last) {
+    to = last + static_cast<decltype(last)>(others) * (last - before);
+  };
+  go_on(plan.hardware_flops, less.hardware_flops, more.hardware_flops);
+  go_on(plan.bytes_sent, less.bytes_sent, more.bytes_sent);
+  go_on(plan.messages_sent, less.messages_sent, more.messages_sent);
+  go_on(plan.host_bytes, less.host_bytes, more.host_bytes);
+  go_on(plan.disk_bytes, less.disk_bytes, more.disk_bytes);
+  Timeline& t = plan.timeline;
+  const Timeline &a = less.timeline, &b = more.timeline;
+  go_on(t.seconds, a.seconds, b.seconds);
+  go_on(t.attention, a.attention, b.attention);
+  go_on(t.matmul, a.matmul, b.matmul);
+  go_on(t.pointwise, a.pointwise, b.pointwise);
+  for (size_t lane = 0; lane < kNumLanes; ++lane) {
+    go_on(t.busy[lane], a.busy[lane], b.busy[lane]);
+    go_on(t.waited[lane], a.waited[lane], b.waited[lane]);
+  }
 }
 
 }  // namespace
@@ -126,7 +182,13 @@ Hardware RankHardware(const Job& job, const Hardware& machine) {
 }
 
 Plan PlanMemory(const Job& job, const Hardware& machine) {
-  return StartPlan(job, RankHardware(job, machine), nullptr);
+  const Hardware hardware = RankHardware(job, machine);
+  const std::optional<Job> together = Together(job, hardware);
+  Plan plan;
+  plan.pairs_by_rank = PairsByRank(job);
+  SplitMemory(RunDryOfLargest(together ? *together : job, !hardware.is_cpu()), hardware.is_cpu(), plan);
+  CheckFit(job, hardware, plan);
+  return plan;
 }
 
 MemoryCheck FitOn(const Hardware& machine) {
@@ -138,18 +200,15 @@ MemoryCheck FitOn(const Hardware& machine) {
 
 Plan MakePlan(const Job& job, const Hardware& machine, bool with_spans) {
   const Hardware hardware = RankHardware(job, machine);
-  const Documents documents = job.EqualDocuments();
-  WorkLog log;
-  Plan plan = StartPlan(job, hardware, &log);
-  CountWork(log, plan);
-
+  Plan plan = PlanMemory(job, machine);
   const Machine rates(hardware, job.mesh.ranks(), job.micro_steps());
-  plan.timeline = Simulate(log, rates, BusiestRank(plan), with_spans);
+  const std::optional<Job> together = Together(job, hardware);
+  TimeManyMicroSteps(together ? *together : job, {hardware, rates, BusiestRank(plan), with_spans}, plan);
   plan.step_seconds = plan.timeline.seconds;
   plan.bound_by = plan.timeline.bound_by();
 
   const double sequences = static_cast<double>(job.config.global_batch_size), ranks = job.mesh.ranks();
-  const StepFlops flops = CountFlops(job.model, job.mask, job.config.max_target_length, documents);
+  const StepFlops flops = CountFlops(job.model, job.mask, job.config.max_target_length, job.EqualDocuments());
   plan.useful_flops = sequences * flops.useful;
   plan.maxtext_flops = sequences * flops.maxtext;
   const double peak_of_all =

@@ -16,7 +16,7 @@
 namespace longspan {
 
 struct Plan {
-  // Memory of the rank that has most to compute, by name. On a CPU, where both are one, what is offloaded to
+  // Memory of the rank that takes most, by name. On a CPU, where both are one, what is offloaded to
   // the host has what the rest leaves.
   bool fits = false;
   std::string misfit;                  // what it lacks; empty if it fits

@@ -141,8 +141,7 @@ std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan
 
 std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice) {
   const Timeline& t = plan.timeline;
-  std::vector<std::vector<std::string>> memory, time;
-  for (const auto& [name, bytes] : LargestFirst(plan.memory)) memory.push_back({name, FormatBytes(bytes)});
+  std::vector<std::vector<std::string>> time;
   for (const auto& [seconds, name] : PartsOf(plan))
     time.push_back({name, FormatSeconds(seconds), Percent(seconds / plan.step_seconds)});
   std::vector<std::vector<std::string>> lanes;
@@ -151,18 +150,40 @@ std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan,
     lanes.push_back(
         {std::string(Name(static_cast<Lane>(lane))), FormatSeconds(busy), Percent(busy / plan.step_seconds)});
   }
+  std::string body;
+  if (!choice.empty()) body += fmt::format("<h2>Chosen</h2>\n<pre>{}</pre>\n", EscapeHtml(AutoText(choice)));
+  if (!plan.would_fit.empty())
+    body += fmt::format("<h2>Would fit</h2>\n<pre>{}</pre>\n",
+                        EscapeHtml(fmt::format("{}", fmt::join(plan.would_fit, "\n"))));
+  body += "<h2>A step</h2>\n" + HtmlTable({"part", "time", "of the step"}, time);
+  body += "<h2>Lanes</h2>\n" + HtmlTable({"lane", "busy", "of the step"}, lanes);
+  body +=
+      HtmlTable({"what a device moves", "bytes"},
+                {{fmt::format("in {}", Plural(plan.messages_sent, "message")), FormatBytes(plan.bytes_sent)},
+                 {"to and from the host", FormatBytes(plan.host_bytes)},
+                 {"to and from the disk", FormatBytes(plan.disk_bytes)}});
+  body += fmt::format("<p>The busiest of {} has {:.3f} × the mean of allowed pairs.</p>\n",
+                      Plural(std::ssize(plan.pairs_by_rank), "context rank"), plan.balance());
+  const auto add_memory = [&](const std::string& title, const std::map<std::string, int64_t>& memory) {
+    if (memory.empty()) return;
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& [name, bytes] : LargestFirst(memory)) rows.push_back({name, FormatBytes(bytes)});
+    body += fmt::format("<h2>{}</h2>\n", title) + HtmlTable({"what", "bytes"}, rows);
+  };
+  const auto of = [](int64_t bytes, int64_t limit) {
+    return fmt::format("{} of {}", FormatBytes(bytes), FormatBytes(limit));
+  };
+  add_memory("Memory of a device: " + of(plan.device_memory_bytes, plan.device_memory_limit), plan.memory);
+  add_memory("Memory of the host, a device: " + of(plan.host_memory_bytes, plan.host_memory_limit),
+             plan.host_memory);
+  add_memory("Disk, a device", plan.disk);
   const std::string verdict = plan.fits ? "fits" : "does not fit: " + plan.misfit;
   return HtmlPage(
       fmt::format("{} with sequences of {} on {} × {}", job.config.model_path,
                   FormatLength(job.config.max_target_length), job.mesh.ranks(), hardware.hardware_name),
       fmt::format("{}; {} a step, MFU {}, {:.1f} tokens/s a device; planned, not measured", verdict,
                   FormatSeconds(plan.step_seconds), Percent(plan.mfu), plan.tokens_per_second_per_device),
-      (choice.empty() ? "" : fmt::format("<h2>Chosen</h2>\n<pre>{}</pre>\n", EscapeHtml(AutoText(choice)))) +
-          fmt::format("<h2>A step</h2>\n{}<h2>Lanes</h2>\n{}<h2>Memory of a device: {} of {}</h2>\n{}",
-                      HtmlTable({"part", "time", "of the step"}, time),
-                      HtmlTable({"lane", "busy", "of the step"}, lanes),
-                      FormatBytes(plan.device_memory_bytes), FormatBytes(plan.device_memory_limit),
-                      HtmlTable({"what", "bytes"}, memory)));
+      body);
 }
 
 std::string PlanJson(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice) {

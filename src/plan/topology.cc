@@ -27,6 +27,16 @@ std::array<int, 3> MostEqualSides(int n) {
   return best;
 }
 
+// Between neighbours; 1 where there is but one.
+int SmallestGap(const std::set<int>& coordinates) {
+  int gap = 0, last = 0;
+  for (const int coordinate : coordinates) {
+    if (coordinate != *coordinates.begin() && (gap == 0 || coordinate - last < gap)) gap = coordinate - last;
+    last = coordinate;
+  }
+  return std::max(gap, 1);
+}
+
 }  // namespace
 
 Topology::Topology(const Hardware& hardware, int num_ranks) : hardware_(hardware) {
@@ -53,6 +63,7 @@ GroupShape Topology::ShapeOf(std::span<const int> ranks) const {
   for (size_t axis = 0; axis < 3; ++axis) {
     shape.sides[axis] = static_cast<int>(coordinates[axis].size());
     shape.rings[axis] = shape.sides[axis] == sides_[axis] && sides_[axis] >= kShortestRing;
+    shape.gaps[axis] = SmallestGap(coordinates[axis]);
   }
   return shape;
 }
@@ -74,7 +85,7 @@ double Topology::TorusSeconds(const Work& work, const GroupShape& group) const {
     case WorkKind::kRecv:
       // Groups are walked from neighbour to neighbour. Where a chip has several of its ranks, all but the
       // last of them hand on inside, and who waits for whom is set by the link.
-      return latency + bytes / link;
+      return latency + bytes * *std::ranges::max_element(group.gaps) / link;
     case WorkKind::kAllGather:
     case WorkKind::kReduceScatter: {
       // All sides at once, both ways round a ring; each chip takes in the pieces of all other chips.
@@ -82,7 +93,7 @@ double Topology::TorusSeconds(const Work& work, const GroupShape& group) const {
       int hops = 0;
       for (size_t axis = 0; axis < 3; ++axis) {
         if (group.sides[axis] == 1) continue;
-        bandwidth += group.rings[axis] ? 2 * link : link;
+        bandwidth += (group.rings[axis] ? 2 * link : link) / group.gaps[axis];
         hops += group.rings[axis] ? group.sides[axis] / 2 : group.sides[axis] - 1;
       }
       const double piece = bytes / (group.size - 1);
@@ -95,7 +106,8 @@ double Topology::TorusSeconds(const Work& work, const GroupShape& group) const {
       double seconds = 0;
       for (size_t axis = 0; axis < 3; ++axis) {
         if (group.sides[axis] == 1) continue;
-        seconds = std::max(seconds, whole * group.sides[axis] / ((group.rings[axis] ? 8 : 4) * link));
+        seconds = std::max(
+            seconds, whole * group.sides[axis] * group.gaps[axis] / ((group.rings[axis] ? 8 : 4) * link));
       }
       return latency * (group.size - 1) + seconds;
     }

@@ -2,8 +2,9 @@
 //
 // Torus: the chips of all ranks, in their order, fill a box whose sides are as equal as they can be, x first.
 // A side of at least four is a ring, a shorter one a line. A group uses the sides along which its chips
-// differ. Islands: consecutive ranks share one, with fast links between all of them; each rank has a link of
-// its own to a slower network between islands.
+// differ; where others of its kind lie between them, their messages share the links. Islands: consecutive
+// ranks share one, with fast links between all of them; each rank has a link of its own to a slower network
+// between islands.
 #pragma once
 
 #include <array>
@@ -21,6 +22,7 @@ struct GroupShape {
   int chips = 1;                         // torus: different ones
   std::array<int, 3> sides = {1, 1, 1};  // torus: different coordinates along each
   std::array<bool, 3> rings = {};        // torus: all of a side that is a ring
+  std::array<int, 3> gaps = {1, 1, 1};   // torus: along each, from one of its chips to the next
   int on_island = 1;                     // islands: ranks of the group on one of them
 };
 

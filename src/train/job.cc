@@ -280,6 +280,15 @@ void ResolveActivations(Job& job) {
   }
 }
 
+// What is said to be offloaded and never is, as a sentence; empty: none.
+std::string OffloadedInVain(const Job& job) {
+  std::string names;
+  for (const auto& [id, field] : kPlacementKeys)
+    if (job.config.*field == "offload" && !IsRead(job.model, id))
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", RowOf(id).name);
+  return names.empty() ? "" : fmt::format("; no layer of this model keeps {}", names);
+}
+
 void ResolveOffload(const Job& job) {
   const std::string& directory = job.config.offload_directory;
   if (job.forward_only) return;
@@ -288,11 +297,12 @@ void ResolveOffload(const Job& job) {
       "optimizer_memory_host_offload is true, but opt_type sgd has no state to offload; leave one of them "
       "out");
   if (directory.empty()) return;
-  Require(ExitCode::kUsage, job.offloads(),
-          "offload_directory is {}, but nothing is offloaded by remat_policy {}; leave it out, take a policy "
-          "that offloads (minimal_offloaded, or custom with a key like context=offload), or set "
-          "optimizer_memory_host_offload=true or parameter_memory_host_offload=true",
-          directory, job.config.remat_policy);
+  Require(
+      ExitCode::kUsage, job.offloads(),
+      "offload_directory is {}, but nothing is offloaded by remat_policy {}{}; leave it out, take a policy "
+      "that offloads (minimal_offloaded, or custom with a key like context=offload), or set "
+      "optimizer_memory_host_offload=true or parameter_memory_host_offload=true",
+      directory, job.config.remat_policy, OffloadedInVain(job));
   // Without text it is planned, for a machine that may be another.
   Require(ExitCode::kUsage, job.sources.empty() || IsDirectory(directory),
           "offload_directory {} is not a folder; make it or give another", directory);

@@ -177,7 +177,7 @@ DryRun RunDry(const Job& job, int rank, const DryRunOptions& options) {
 }
 
 // Of ranks that share a sequence one for each number of heads, the first; of groups the first.
-DryRun RunDryOfLargest(const Job& job) {
+DryRun RunDryOfLargest(const Job& job, bool accelerator) {
   const std::vector<int32_t> kv_of = KvHeads(job.model);
   std::vector<std::vector<HeadShare>> shares;  // by kind
   for (size_t kind = 0; kind < job.strategies.size(); ++kind)
@@ -192,7 +192,7 @@ DryRun RunDryOfLargest(const Job& job) {
       heads.insert(heads.end(), {its.query_heads.size(), its.kv_heads.size()});
     }
     if (!seen.insert(heads).second) continue;
-    DryRun dry = RunDry(job, rank);
+    DryRun dry = RunDry(job, rank, {.accelerator = accelerator});
     int64_t bytes = 0;
     for (const auto& [name, n] : dry.memory) bytes += n;
     if (bytes > largest_bytes) {

@@ -99,7 +99,7 @@ struct DryRunOptions {
 DryRun RunDry(const Job& job, int rank, const DryRunOptions& options = {});
 // Of the rank that takes most memory. They differ in their shards of the weights, of which the first is the
 // largest, and in the heads that they are dealt where these don't divide evenly.
-DryRun RunDryOfLargest(const Job& job);
+DryRun RunDryOfLargest(const Job& job, bool accelerator = false);
 
 // Ids and targets of the sequences that a rank holds during a step.
 int64_t SequenceBytes(const Job& job);

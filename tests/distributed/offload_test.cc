@@ -216,6 +216,11 @@ TEST_F(Offload, RefusesADirectoryThatWouldDoNothingOrIsNotThere) {
   testing::ExpectError(
       {"offload_directory", "nothing is offloaded", "minimal_offloaded"}, [&] { PrepareJob(config); },
       ExitCode::kUsage);
+  config.remat_policy = "custom";
+  config.mlpwo = "offload";
+  testing::ExpectError(
+      {"offload_directory", "nothing is offloaded", "no layer of this model keeps mlpwo"},
+      [&] { PrepareJob(config); }, ExitCode::kUsage);
   OffloadEveryName(config);
   PrepareJob(config);
   config.offload_directory = directory_ / "data.jsonl";

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "support/files.h"
 #include "support/program.h"
 
 namespace longspan {
@@ -33,11 +36,14 @@ struct Published {
   double mfu;
 };
 constexpr Published kPublished[] = {
-    {"tpu7-64k", "tpu7", 51.7},        {"tpu7-256k", "tpu7", 50.7},      {"tpu7-1m", "tpu7", 50.45},
-    {"tpu7-2m", "tpu7", 50.9},         {"tpu7-4m", "tpu7", 50.9},        {"tpu7-10m", "tpu7", 52.3},
-    {"tpu7-14m", "tpu7", 48.75},       {"tpu7-16m", "tpu7", 48.8},       {"tpu-v5p-64k", "tpu-v5p", 67.3},
-    {"tpu-v5p-256k", "tpu-v5p", 68.1}, {"tpu-v5p-1m", "tpu-v5p", 66.8},  {"tpu-v5p-2m", "tpu-v5p", 68.75},
-    {"tpu-v5p-4m", "tpu-v5p", 69.9},   {"tpu-v5p-10m", "tpu-v5p", 36.7}, {"tpu-v5p-14m", "tpu-v5p", 36.9},
+    {"tpu7-64k", "tpu7", 51.7},       {"tpu7-256k", "tpu7", 50.7},
+    {"tpu7-1m", "tpu7", 50.45},       {"tpu7-2m", "tpu7", 50.9},
+    {"tpu7-4m", "tpu7", 50.9},        {"tpu7-10m", "tpu7", 52.3},
+    {"tpu7-14m", "tpu7", 48.75},      {"tpu7-16m", "tpu7", 48.8},
+    {"tpu-v5p-64k", "tpu-v5p", 67.3}, {"tpu-v5p-256k", "tpu-v5p", 68.1},
+    {"tpu-v5p-1m", "tpu-v5p", 66.8},  {"tpu-v5p-2m", "tpu-v5p", 68.75},
+    {"tpu-v5p-4m", "tpu-v5p", 69.9},  {"tpu-v5p-10m", "tpu-v5p", 36.7},
+    {"tpu-v5p-14m", "tpu-v5p", 36.9}, {"tpu-v5p-1m-one-sequence", "tpu-v5p", 30.9},
 };
 
 TEST(PublishedTest, UtilisationIsPredicted) {
@@ -56,13 +62,14 @@ TEST(PublishedTest, UtilisationIsPredicted) {
 // Seconds of stock Llama 3 8B over 64 chips by strategy: the fastest first.
 TEST(PublishedTest, StrategiesComeInTheirOrder) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> orders = {
-      {"64k", {"usp 16 × 4", "all_gather", "usp 8 × 8", "ring"}},
-      {"128k", {"usp 16 × 4", "usp 8 × 8", "all_gather", "ring"}},
-      {"256k", {"usp 8 × 8", "usp 16 × 4", "all_gather", "ring"}},
+      {"64k", {"usp 16 × 4", "all_gather", "usp 8 × 8", "usp 32 × 2", "ring"}},
+      {"128k", {"usp 16 × 4", "usp 8 × 8", "all_gather", "usp 32 × 2", "ring"}},
+      {"256k", {"usp 8 × 8", "usp 16 × 4", "all_gather", "usp 32 × 2", "ring"}},
   };
   const std::vector<std::pair<std::string, std::string>> strategies = {
       {"all_gather", "all_gather"},
       {"ring", "ring"},
+      {"usp 32 × 2", "usp context_parallelism=32 ulysses_parallelism=2"},
       {"usp 16 × 4", "usp context_parallelism=16 ulysses_parallelism=4"},
       {"usp 8 × 8", "usp context_parallelism=8 ulysses_parallelism=8"},
   };
@@ -89,6 +96,39 @@ TEST(PublishedTest, WhatHasRunFits) {
     ++num_recipes;
   }
   EXPECT_GE(num_recipes, 18);
+}
+
+// Their keys are a trainer's: with a small model and short sequences they run here, over all their ranks, and
+// learn what one rank learns.
+TEST(PublishedTest, EachTrainsHere) {
+  const TemporaryDirectory directory;
+  {
+    std::ofstream text(directory / "text.txt");
+    for (int i = 0; i < 66000; ++i) text << static_cast<char>('a' + (i * i / 7 + i) % 26);
+  }
+  const auto first_step = [&](const std::string& keys) {
+    static int num_runs = 0;
+    const std::string name = std::to_string(num_runs++);
+    const ProgramResult result = RunProgram(
+        fmt::format("train {} model_path=tiny dtype=float32 max_target_length=1024 steps=1 peak_tflops=1 "
+                    "enable_checkpointing=false data_path={} base_output_directory={} run_name={}",
+                    keys, directory / "text.txt", directory / "runs", name));
+    EXPECT_EQ(result.exit_code, 0) << keys << ": " << result.output;
+    const std::vector<nlohmann::json> metrics = ReadMetrics(directory / ("runs/" + name));
+    EXPECT_EQ(metrics.size(), 1u) << keys;
+    return metrics.empty() ? nlohmann::json{{"loss", 0}, {"grad_norm", 0}} : metrics[0];
+  };
+  std::map<int64_t, nlohmann::json> of_one_rank;  // by the sequences of a step
+  for (const auto& entry : std::filesystem::directory_iterator(LONGSPAN_SOURCE_DIR "/recipes/published")) {
+    const std::string recipe = Recipe(entry.path().stem().string());
+    const int64_t sequences = PlanOf(recipe, "tpu7")["global_batch_size"];
+    const nlohmann::json step = first_step(recipe);
+    if (!of_one_rank.contains(sequences))
+      of_one_rank[sequences] = first_step(fmt::format("ranks=1 global_batch_size={}", sequences));
+    const double loss = of_one_rank[sequences]["loss"], norm = of_one_rank[sequences]["grad_norm"];
+    EXPECT_NEAR(step["loss"], loss, 1e-5 * loss) << recipe;
+    EXPECT_NEAR(step["grad_norm"], norm, 1e-4 * norm) << recipe;
+  }
 }
 
 // Of each the part that alone is more than there is, in GB, as one reckons it by hand: bytes of a parameter

@@ -200,7 +200,7 @@ TEST(RunConfig, WrongTypes) {
 
 TEST(RunConfig, OutOfRange) {
   EXPECT_EQ(UsageError({"max_target_length=0"}),
-            "command line: max_target_length wants an integer from 1 to 1099511627776, got '0'");
+            "command line: max_target_length wants an integer from 1 to 2147483648, got '0'");
   EXPECT_EQ(UsageError({"ranks=0"}), "command line: ranks wants an integer from 1 to 65536, got '0'");
   EXPECT_EQ(UsageError({"ranks=65537"}).substr(0, 25), "command line: ranks wants");
   EXPECT_EQ(UsageError({"adam_b1=1"}), "command line: adam_b1 wants a number from 0 to 0.999999, got '1'");
@@ -217,11 +217,11 @@ TEST(RunConfig, OutOfRange) {
 
 // The ends of the ranges are where sums of sizes overflow, and floats become 0 or infinite.
 TEST(RunConfig, NumbersStayWhereArithmeticHolds) {
-  for (const char* text : {"max_target_length=9223372036854775807", "stripe_length=1099511627777",
+  for (const char* text : {"max_target_length=9223372036854775807", "stripe_length=2147483649",
                            "global_batch_size=2147483649", "steps=1099511627777", "adam_eps=1e-46",
                            "learning_rate=1e39", "adam_b2=0.9999999999", "peak_tflops=1e-300"})
     EXPECT_NE(UsageError({text}).find(" wants a"), std::string::npos) << text;
-  EXPECT_EQ(Load({"max_target_length=1099511627776"}).max_target_length, int64_t{1} << 40);
+  EXPECT_EQ(Load({"max_target_length=2147483648"}).max_target_length, int64_t{1} << 31);
   EXPECT_EQ(Load({"adam_eps=1e-30"}).adam_eps, 1e-30);
   EXPECT_EQ(Load({"peak_tflops=0"}).peak_tflops, 0);
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 
@@ -157,6 +158,75 @@ TEST(PlanTest, MicroStepsAddUp) {
       MakePlan(JobOf({.model = "llama3.2-1b", .length = 65536, .sequences = 3}), Machine1()).step_seconds;
   EXPECT_GT(three, 2.9 * one);
   EXPECT_LT(three, 3.1 * one);
+}
+
+// Where they run together they take the memory of a sequence as long as both, each message carries both, and
+// what is computed is the same.
+TEST(PlanTest, SequencesMayRunTogether) {
+  const Case two = {.model = "llama3.2-1b", .length = 65536, .sequences = 2};
+  Hardware machine = Machine1();
+  const Plan apart = MakePlan(JobOf(two), machine);
+  machine.sequences_together = true;
+  const Plan together = MakePlan(JobOf(two), machine);
+  EXPECT_EQ(together.memory.at("activations.decoder_layer_input"),
+            2 * apart.memory.at("activations.decoder_layer_input"));
+  EXPECT_EQ(PlanMemory(JobOf(two), machine).device_memory_bytes, together.device_memory_bytes);
+  EXPECT_LT(together.messages_sent, apart.messages_sent);
+  EXPECT_NEAR(together.hardware_flops, apart.hardware_flops, 1e-9 * apart.hardware_flops);
+  EXPECT_EQ(together.pairs_by_rank, apart.pairs_by_rank);
+  EXPECT_DOUBLE_EQ(together.useful_flops, apart.useful_flops);
+  EXPECT_LE(together.step_seconds, apart.step_seconds);
+
+  const Case one = {.model = "llama3.2-1b", .length = 65536};
+  EXPECT_EQ(MakePlan(JobOf(one), machine).memory, MakePlan(JobOf(one), Machine1()).memory);
+}
+
+// Many micro-steps are reckoned from a few; a timeline with spans goes through all of them.
+TEST(PlanTest, ManyMicroStepsGoOnAsAFew) {
+  for (const char* strategy : {"ring", "all_gather"}) {
+    const Job job =
+        JobOf({.model = "llama3.2-1b", .strategy = strategy, .length = 65536, .data = 2, .sequences = 14});
+    const Plan reckoned = MakePlan(job, Machine1());
+    const Plan whole = MakePlan(job, Machine1(), /*with_spans=*/true);
+    EXPECT_NEAR(reckoned.step_seconds, whole.step_seconds, 1e-9 * whole.step_seconds);
+    EXPECT_NEAR(reckoned.timeline.attention, whole.timeline.attention, 1e-9 * whole.step_seconds);
+    EXPECT_NEAR(reckoned.timeline.waited[1], whole.timeline.waited[1], 1e-9 * whole.step_seconds);
+    EXPECT_NEAR(reckoned.hardware_flops, whole.hardware_flops, 1e-9 * whole.hardware_flops);
+    EXPECT_EQ(reckoned.bytes_sent, whole.bytes_sent);
+    EXPECT_EQ(reckoned.messages_sent, whole.messages_sent);
+    EXPECT_EQ(reckoned.memory, whole.memory);
+  }
+  const Job many = JobOf({.length = 4096, .ranks = 8, .sequences = 1 << 20});
+  EXPECT_GT(MakePlan(many, Machine1()).step_seconds, 0);  // soon
+}
+
+// A dry run takes no memory, however much it is of.
+TEST(PlanTest, LengthTakesNothing) {
+  const Plan plan = MakePlan(JobOf({.length = int64_t{1} << 31, .ranks = 2}), Machine1());
+  EXPECT_FALSE(plan.fits);
+  EXPECT_GE(plan.memory.at("rotary tables and tokens"), int64_t{1} << 34);
+  EXPECT_GT(plan.mfu, 0);
+  EXPECT_LT(plan.mfu, 1);
+}
+
+// The rank whose shard is the largest may be another than the one that has most to attend to.
+TEST(PlanTest, MemoryIsThatOfTheRankThatTakesMost) {
+  TrainConfig config;
+  config.model_path = "tiny-4-layers";
+  config.max_target_length = 1001;
+  config.ranks = 4;
+  config.context_parallel_strategy = {{"", "all_gather"}};
+  config.context_parallel_layout = "contiguous";
+  config.shard_parameters = true;
+  const Job job = PrepareJobWithoutText(OpenModel(config));
+  int64_t largest = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const DryRun dry = RunDry(job, rank, {.accelerator = true});
+    largest = std::max(largest, TotalBytes(dry.memory) - dry.memory.at("sequences"));
+  }
+  const Plan plan = MakePlan(job, Machine1());
+  EXPECT_EQ(plan.device_memory_bytes, largest);
+  EXPECT_EQ(PlanMemory(job, Machine1()).device_memory_bytes, largest);
 }
 
 // What is offloaded lies with the host or on a disk, and goes there and back once a step.

@@ -78,6 +78,11 @@ TEST(TopologyTest, TorusTimes) {
   // Two chips beside each other: half of what each has crosses the one link.
   EXPECT_DOUBLE_EQ(Seconds(topology, WorkKind::kAllToAll, kGB, Ranks(2)), 1 / 100.0);
   EXPECT_EQ(Seconds(topology, WorkKind::kAllToAll, 0, Ranks(1)), 0);
+  // Every second chip of a row: the groups of both halves hand on over the same links, each message over two.
+  EXPECT_EQ(topology.ShapeOf(Ranks(32, 2)).gaps, (std::array{2, 1, 1}));
+  EXPECT_DOUBLE_EQ(Seconds(topology, WorkKind::kSend, kGB, Ranks(32, 2)), 0.02);
+  EXPECT_DOUBLE_EQ(Seconds(topology, WorkKind::kSend, kGB, Ranks(16, 4)), 0.01);
+  EXPECT_DOUBLE_EQ(Seconds(topology, WorkKind::kAllGather, kGB, Ranks(2, 2)), 0.02);
 }
 
 TEST(TopologyTest, RanksOfAChipShareItsLinks) {
