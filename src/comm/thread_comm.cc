@@ -8,21 +8,19 @@
 #include <utility>
 #include <vector>
 
+#include "comm/exchange.h"
 #include "comm/thread_job.h"
 
 namespace longspan {
 namespace {
 
-// Where a piece lies in a tensor's memory. (An empty tensor may have none.)
-void* At(const Tensor& tensor, int64_t byte) {
-  return tensor.raw() == nullptr ? nullptr : static_cast<char*>(tensor.raw()) + byte;
-}
-
-class ThreadComm final : public Comm {
+class ThreadComm final : public ExchangeComm {
  public:
   ThreadComm(std::shared_ptr<ThreadJob> job, std::shared_ptr<ThreadJob::Group> group, int rank,
              std::shared_ptr<Counts> counts)
-      : Comm(rank, group->size(), std::move(counts)), job_(std::move(job)), group_(std::move(group)) {}
+      : ExchangeComm(rank, group->size(), std::move(counts)),
+        job_(std::move(job)),
+        group_(std::move(group)) {}
 
   void Abort(const std::string& reason) override {
     job_->End(fmt::format("rank {} failed: {}", group_->job_rank(rank()), reason));
@@ -35,53 +33,9 @@ class ThreadComm final : public Comm {
                                         shared_counts());
   }
 
-  Event StartAllGather(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after) override {
-    const int64_t element = SizeOf(recv.dtype());
-    std::vector<Push> pushes;
-    std::vector<Pull> pulls;
-    for (int p = 0; p < size(); ++p) {
-      const Range& piece = pieces[static_cast<size_t>(p)];
-      pushes.push_back({p, send.raw(), send.num_bytes()});
-      pulls.push_back({p, 1, At(recv, piece.begin * element), piece.size() * element});
-    }
-    return job_->Post(*group_, Channel::kCollective, rank(), pushes, pulls, after);
-  }
-
-  Event StartReduceScatter(Tensor send, Tensor recv, std::span<const Range> pieces,
-                           const Event& after) override {
-    const int64_t element = SizeOf(DType::kFloat32);
-    std::vector<Push> pushes;
-    for (int p = 0; p < size(); ++p) {
-      const Range& piece = pieces[static_cast<size_t>(p)];
-      pushes.push_back({p, At(send, piece.begin * element), piece.size() * element});
-    }
-    const Pull pull = {0, size(), recv.raw(), recv.num_bytes()};
-    return job_->Post(*group_, Channel::kCollective, rank(), pushes, {&pull, 1}, after);
-  }
-
-  Event StartAllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
-                      std::span<const int64_t> recv_bytes, const Event& after) override {
-    std::vector<Push> pushes;
-    std::vector<Pull> pulls;
-    int64_t sent = 0, received = 0;
-    for (int p = 0; p < size(); ++p) {
-      const int64_t out = send_bytes[static_cast<size_t>(p)], in = recv_bytes[static_cast<size_t>(p)];
-      pushes.push_back({p, At(send, sent), out});
-      pulls.push_back({p, 1, At(recv, received), in});
-      sent += out;
-      received += in;
-    }
-    return job_->Post(*group_, Channel::kCollective, rank(), pushes, pulls, after);
-  }
-
-  Event StartSend(Tensor send, int to, const Event& after) override {
-    const Push push = {to, send.raw(), send.num_bytes()};
-    return job_->Post(*group_, Channel::kPointToPoint, rank(), {&push, 1}, {}, after);
-  }
-
-  Event StartRecv(Tensor recv, int from, const Event& after) override {
-    const Pull pull = {from, 1, recv.raw(), recv.num_bytes()};
-    return job_->Post(*group_, Channel::kPointToPoint, rank(), {}, {&pull, 1}, after);
+  Event Post(Channel channel, std::span<const Push> pushes, std::span<const Pull> pulls,
+             const Event& after) override {
+    return job_->Post(*group_, channel, rank(), pushes, pulls, after);
   }
 
   const std::shared_ptr<ThreadJob> job_;

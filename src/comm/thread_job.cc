@@ -1,7 +1,6 @@
 #include "comm/thread_job.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -47,8 +46,8 @@ struct ThreadJob::Mailbox {
 
 namespace {
 
-constexpr int64_t kCopyStep = int64_t{256} << 10;  // bytes between two looks at whether the job has ended
-constexpr int64_t kSumStep = 2048;                 // f32; one step's sums stay in the L1 cache
+// Between two looks at whether the job has ended: bytes, and sums of f32.
+constexpr int64_t kCopyStep = int64_t{256} << 10, kSumStep = int64_t{16} << 10;
 
 }  // namespace
 
@@ -203,19 +202,12 @@ void ThreadJob::Move(const Transfer& transfer) const {
       std::memcpy(to + i, from + i, static_cast<size_t>(std::min(kCopyStep, transfer.bytes - i)));
     return;
   }
-  // By way of a buffer, because the result may lie over my own part.
-  std::array<float, kSumStep> sums;
   const int64_t total = transfer.bytes / int64_t{sizeof(float)};
+  std::vector<const float*> parts(transfer.parts.size());
   for (int64_t begin = 0; begin < total && !ended_; begin += kSumStep) {
-    const int64_t n = std::min(kSumStep, total - begin);
-    const auto part = [&](size_t p) { return static_cast<const float*>(transfer.parts[p].data) + begin; };
-    const size_t num_bytes = static_cast<size_t>(n) * sizeof(float);
-    std::memcpy(sums.data(), part(0), num_bytes);
-    for (size_t p = 1; p < transfer.parts.size(); ++p) {
-      const float* values = part(p);
-      for (int64_t i = 0; i < n; ++i) sums[static_cast<size_t>(i)] += values[i];
-    }
-    std::memcpy(static_cast<float*>(transfer.data) + begin, sums.data(), num_bytes);
+    for (size_t p = 0; p < parts.size(); ++p)
+      parts[p] = static_cast<const float*>(transfer.parts[p].data) + begin;
+    SumInOrder(parts, std::min(kSumStep, total - begin), static_cast<float*>(transfer.data) + begin);
   }
 }
 

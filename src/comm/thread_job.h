@@ -22,28 +22,10 @@
 #include <utility>
 #include <vector>
 
+#include "comm/exchange.h"
 #include "core/event.h"
 
 namespace longspan {
-
-// What matches in order among itself only: a send between two ranks is never taken for a piece of a
-// collective.
-enum class Channel { kCollective, kPointToPoint };
-
-// What an operation sends to one rank of its group.
-struct Push {
-  int to;
-  const void* data;
-  int64_t bytes;
-};
-
-// What an operation receives: the bytes of one rank of its group or, from several, the f32 sums in rank
-// order.
-struct Pull {
-  int first_from, num_from;
-  void* data;
-  int64_t bytes;
-};
 
 class ThreadJob : public std::enable_shared_from_this<ThreadJob> {
  public:

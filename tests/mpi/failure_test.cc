@@ -1,0 +1,64 @@
+// What happens to ranks that are processes when one of them fails.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/clock.h"
+#include "mpi/launch.h"
+#include "unit/comm/occupations.h"
+
+namespace longspan {
+namespace {
+
+using testing::Count;
+using testing::Launch;
+using testing::ProgramResult;
+
+constexpr int kRanks = 3;
+
+class WhenAProcessFails : public ::testing::TestWithParam<testing::Occupation> {};
+INSTANTIATE_TEST_SUITE_P(Mpi, WhenAProcessFails, ::testing::ValuesIn(testing::Occupations()),
+                         [](const auto& param) { return param.param.name; });
+
+TEST_P(WhenAProcessFails, TheOthersStopAndSayWhich) {
+  for (const int failing : {0, kRanks - 1}) {
+    const char* when = failing == 0 ? "at_once" : "later";
+    const double begin = Now();
+    const ProgramResult result =
+        Launch(kRanks, fmt::format("{} {} {} {}", LONGSPAN_MPI_FAILING, GetParam().name, failing, when));
+    EXPECT_LT(Now() - begin, 8) << "it should take no time";
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_EQ(Count(result.output, "error 4: out of luck\n"), 1) << result.output;
+    EXPECT_EQ(Count(result.output, "was told\n"), kRanks - 1) << result.output;
+    EXPECT_EQ(Count(result.output, fmt::format("error 5: stopped, since rank {} failed\n", failing)),
+              kRanks - 1)
+        << result.output;
+    EXPECT_EQ(Count(result.output, "MPI_Abort"), 0) << result.output;
+  }
+}
+
+TEST(ProcessFailure, WhatAllSayIsSaidOnce) {
+  const ProgramResult result = Launch(kRanks, fmt::format("{} alike", LONGSPAN_MPI_FAILING));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(Count(result.output, "error 4: out of luck\n"), 1) << result.output;
+  EXPECT_EQ(Count(result.output, "error 5: \n"), kRanks - 1) << result.output;
+}
+
+TEST(ProcessFailure, ARankThatComputesOnIsEnded) {
+  const double begin = Now();
+  const ProgramResult result = Launch(kRanks, fmt::format("{} busy", LONGSPAN_MPI_FAILING));
+  EXPECT_LT(Now() - begin, 40);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(Count(result.output, "error 4: out of luck\n"), 1) << result.output;
+  EXPECT_EQ(Count(result.output, "error 5: stopped, since rank 1 failed\n"), 1) << result.output;
+}
+
+TEST(ProcessFailure, AKilledRankEndsAll) {
+  const double begin = Now();
+  const ProgramResult result = Launch(kRanks, fmt::format("{} killed", LONGSPAN_MPI_FAILING));
+  EXPECT_LT(Now() - begin, 40);
+  EXPECT_NE(result.exit_code, 0);
+}
+
+}  // namespace
+}  // namespace longspan
