@@ -33,7 +33,6 @@ std::vector<Runs> TimeOfRank(Comm& comm, Backend& backend, int64_t runs,
                              const std::vector<Operation>& operations) {
   constexpr double kShortest = 0.010;  // of what is timed in one go
   constexpr double kOwn = 0.95;        // of the time, that ranks have their cores to themselves
-  constexpr int64_t kTries = 4;
   std::vector<Runs> all;
   for (const Operation& operation : operations) {
     const auto run = [&] { operation(backend); };
@@ -53,7 +52,7 @@ std::vector<Runs> TimeOfRank(Comm& comm, Backend& backend, int64_t runs,
       // Of several threads one may wait for the others, which looks the same.
       const bool disturbed =
           backend.num_threads() == 1 && of_all(ThreadSeconds() - before) < kOwn * of_all(seconds);
-      if (disturbed && tries <= kTries * runs) continue;
+      if (disturbed && tries <= runs) continue;  // so many again at most: a busy machine stays busy
       kept.disturbed = kept.disturbed || disturbed;
       kept.seconds.push_back(seconds / static_cast<double>(times));
     }
