@@ -92,6 +92,8 @@ KeyList TrainKeys(TrainConfig& config) {
            {"float32", "bfloat16"});
   keys.Add("max_shard_bytes", &config.max_shard_bytes,
            "A checkpoint's weights are split into files of at most so many bytes.", AtLeast(1));
+  keys.Add("enable_tensorboard", &config.enable_tensorboard,
+           "Write the measures of each step to event files in tensorboard/, for TensorBoard.");
   keys.Add("profile", &config.profile,
            "Write a trace of some steps, all ranks, to profile/trace.json, for chrome://tracing or "
            "ui.perfetto.dev; changes no bit of the result.");

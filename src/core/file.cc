@@ -188,6 +188,20 @@ void FileWriter::Finish() {
   }
 }
 
+FileAppender::FileAppender(const std::string& path)
+    : path_(path), fd_(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+  if (fd_ < 0) ThrowFileError("cannot open", path, errno, ExitCode::kResource);
+}
+
+FileAppender::~FileAppender() { close(fd_); }
+
+void FileAppender::Append(std::string_view piece) {
+  const ssize_t written = write(fd_, piece.data(), piece.size());
+  if (written < 0) ThrowFileError("cannot write", path_, errno, ExitCode::kResource);
+  Require(ExitCode::kResource, static_cast<size_t>(written) == piece.size(),
+          "cannot write '{}': the disk took only a part; is it full?", path_);
+}
+
 void WriteNewFile(const std::string& path, std::string_view text) {
   FileWriter file(path);
   file.Write(text.data(), text.size());

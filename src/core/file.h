@@ -54,6 +54,21 @@ class FileWriter {
   int64_t written_ = 0;
 };
 
+// Appends to a file, which is made if it isn't there, each piece with one write: after a kill it ends in a
+// whole piece, or in a part of the last. Throws as FileWriter does.
+class FileAppender {
+ public:
+  explicit FileAppender(const std::string& path);
+  ~FileAppender();
+  FileAppender(const FileAppender&) = delete;
+  FileAppender& operator=(const FileAppender&) = delete;
+  void Append(std::string_view piece);
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
 // A FileWriter from beginning to end.
 void WriteNewFile(const std::string& path, std::string_view text);
 

@@ -1,14 +1,12 @@
 #include "train/metrics.h"
 
-#include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "core/check.h"
 #include "core/output.h"
 
 namespace longspan {
@@ -51,18 +49,19 @@ std::string MetricsLine(const StepMetrics& m) {
   return line.dump() + "\n";
 }
 
-MetricsLog::MetricsLog(const std::string& path)
-    : path_(path), fd_(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {
-  Require(ExitCode::kResource, fd_ >= 0, "cannot open {}: {}", path, std::strerror(errno));
-}
-
-MetricsLog::~MetricsLog() { close(fd_); }
-
-void MetricsLog::Append(const StepMetrics& metrics) {
-  const std::string line = MetricsLine(metrics);
-  const ssize_t written = write(fd_, line.data(), line.size());
-  Require(ExitCode::kResource, written == static_cast<ssize_t>(line.size()), "cannot write {}: {}", path_,
-          written < 0 ? std::strerror(errno) : "the disk took only a part; is it full?");
+std::vector<Scalar> TensorBoardScalars(const StepMetrics& m, double gradient_clipping_threshold) {
+  const double clipped =
+      gradient_clipping_threshold > 0 ? std::min(m.grad_norm, gradient_clipping_threshold) : m.grad_norm;
+  std::vector<Scalar> scalars = {{"learning/loss", m.loss},
+                                 {"learning/raw_grad_norm", m.grad_norm},
+                                 {"learning/grad_norm", clipped},
+                                 {"learning/current_learning_rate", m.learning_rate},
+                                 {"perf/step_time_seconds", m.step_seconds},
+                                 {"perf/per_device_tflops_per_sec", m.tflops_per_second},
+                                 {"perf/per_device_tokens_per_sec", m.tokens_per_second}};
+  if (m.mfu) scalars.push_back({"perf/mfu", *m.mfu});
+  if (m.eval_loss) scalars.push_back({"eval/avg_loss", *m.eval_loss});
+  return scalars;
 }
 
 Progress::Progress(int64_t last_step) : last_step_(last_step), terminal_(isatty(STDOUT_FILENO) == 1) {}

@@ -4,6 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "train/event_file.h"
 
 namespace longspan {
 
@@ -31,16 +35,16 @@ std::string MetricsLine(const StepMetrics& metrics);
 // Appends lines to a file, each with one write.
 class MetricsLog {
  public:
-  explicit MetricsLog(const std::string& path);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
-  void Append(const StepMetrics& metrics);
+  explicit MetricsLog(const std::string& path) : file_(path) {}
+  void Append(const StepMetrics& metrics) { file_.Append(MetricsLine(metrics)); }
 
  private:
-  std::string path_;
-  int fd_;
+  FileAppender file_;
 };
+
+// What TensorBoard is shown of a step, under the names that MaxText gives it; `gradient_clipping_threshold` is
+// the run's.
+std::vector<Scalar> TensorBoardScalars(const StepMetrics& metrics, double gradient_clipping_threshold);
 
 // The progress line: rewritten in place on a terminal, a line a step otherwise.
 class Progress {

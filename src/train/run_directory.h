@@ -1,4 +1,5 @@
-// The run directory: config.yml, metrics.jsonl, checkpoints/, profile/ (docs/reference/run-directory.md).
+// The run directory: config.yml, metrics.jsonl, tensorboard/, checkpoints/, profile/
+// (docs/reference/run-directory.md).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ class RunDirectory {
 inline std::string ConfigIn(const std::string& run_directory) { return run_directory + "/config.yml"; }
 inline std::string CheckpointsIn(const std::string& run_directory) { return run_directory + "/checkpoints"; }
 inline std::string MetricsIn(const std::string& run_directory) { return run_directory + "/metrics.jsonl"; }
+inline std::string TensorBoardIn(const std::string& run_directory) { return run_directory + "/tensorboard"; }
 inline std::string ProfileIn(const std::string& run_directory) {
   return run_directory + "/profile/trace.json";
 }

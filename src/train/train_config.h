@@ -32,6 +32,7 @@ struct TrainConfig {
   std::string resume = "none";  // none | auto | PATH of a checkpoint
   std::string save_dtype = "float32";
   int64_t max_shard_bytes = int64_t{5} << 30;
+  bool enable_tensorboard = true;
   bool profile = false;
   int64_t skip_first_n_steps_for_profiler = 1, profiler_steps = 2;
 

@@ -20,6 +20,7 @@
 #include "train/replica.h"
 #include "train/report.h"
 #include "train/run_directory.h"
+#include "train/run_log.h"
 #include "train/schedule.h"
 
 namespace longspan {
@@ -277,24 +278,17 @@ StepMetrics Trainer::Advance() {
 }
 
 void Trainer::Run() {
-  std::unique_ptr<MetricsLog> log;
-  std::unique_ptr<Progress> progress;
-  if (IsLead()) {
-    log = std::make_unique<MetricsLog>(MetricsIn(job_.run_directory()));
-    progress = std::make_unique<Progress>(config_.steps);
-  }
+  std::unique_ptr<RunLog> log;
+  if (IsLead()) log = std::make_unique<RunLog>(job_, step_ + 1);
   while (step_ < config_.steps) {
     const StepMetrics metrics = Advance();
-    if (IsLead()) {
-      log->Append(metrics);
-      progress->Print(metrics);
-    }
+    if (log) log->Add(metrics);
     if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, config_.steps - first_step_))
       WriteProfile();
     if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || step_ == config_.steps))
       Save();
   }
-  if (IsLead()) progress->EndLine();
+  if (log) log->EndLine();
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -52,6 +54,34 @@ TEST(MetricsLine, KeepsEveryDigitAndTheOrderOfFields) {
   EXPECT_EQ(full["eval_loss"], 2.5);
   EXPECT_EQ(full["offload_bytes_written"], int64_t{1} << 41);
   EXPECT_EQ(full["offload_wait_seconds"], 0.25);
+}
+
+TEST(TensorBoardScalars, HaveMaxTextsNames) {
+  StepMetrics m;
+  m.loss = 2;
+  m.grad_norm = 3;
+  m.learning_rate = 4;
+  m.step_seconds = 5;
+  m.tokens_per_second = 6;
+  m.tflops_per_second = 7;
+  const auto by_tag = [&](double threshold) {
+    std::map<std::string, double> values;
+    for (const Scalar& scalar : TensorBoardScalars(m, threshold)) values[std::string(scalar.tag)] = scalar.value;
+    return values;
+  };
+  std::map<std::string, double> wanted = {{"learning/loss", 2},
+                                          {"learning/raw_grad_norm", 3},
+                                          {"learning/grad_norm", 1},
+                                          {"learning/current_learning_rate", 4},
+                                          {"perf/step_time_seconds", 5},
+                                          {"perf/per_device_tokens_per_sec", 6},
+                                          {"perf/per_device_tflops_per_sec", 7}};
+  EXPECT_EQ(by_tag(1), wanted);
+  wanted["learning/grad_norm"] = 3;
+  EXPECT_EQ(by_tag(5), wanted);
+  m.mfu = wanted["perf/mfu"] = 0.5;
+  m.eval_loss = wanted["eval/avg_loss"] = 8;
+  EXPECT_EQ(by_tag(0), wanted);  // no clipping
 }
 
 TEST_F(RunDirectoryTest, ResumingCutsTheMetricsBackToTheCheckpoint) {
