@@ -31,6 +31,9 @@ th, td { padding: .3rem .8rem; text-align: right; }
 th:first-child, td:first-child { text-align: left; }
 th { color: var(--soft); font-weight: 600; }
 tbody tr { border-top: 1px solid var(--grid); }
+.share { background: var(--line0); height: .7rem; min-width: 1px; }
+td.bar { width: 20rem; }
+pre { overflow-x: auto; }
 )";
 
 // Of the marks on a linear axis that spans so much: 1, 2 or 5 times a power of ten.
@@ -71,12 +74,8 @@ Axis LogarithmicAxis(const Limits& limits, double at_low, double at_high) {
   return {first, std::max(last, first + 1), at_low, at_high};
 }
 
-Axis LinearAxis(const Plot& plot, double* step) {
-  Limits limits = LimitsOf(plot, &Plot::Point::y);
-  if (plot.mean) limits = {std::min(limits.low, *plot.mean), std::max(limits.high, *plot.mean)};
-  *step = StepOf(std::max(limits.high - limits.low, 1e-3));
-  return {std::floor(limits.low / *step) * *step, (std::floor(limits.high / *step) + 1) * *step, kBottom,
-          kTop};
+Axis LinearAxis(const Limits& limits, double step, double at_low, double at_high) {
+  return {std::floor(limits.low / step) * step, (std::floor(limits.high / step) + 1) * step, at_low, at_high};
 }
 
 std::string PowerText(int power) {
@@ -91,11 +90,13 @@ class SvgWriter {
   explicit SvgWriter(const Plot& plot) : plot_(plot) {
     svg_ = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{} against {}\">\n", kWidth,
                        kHeight, EscapeHtml(plot.y_title), EscapeHtml(plot.x_title));
-    x_ = LogarithmicAxis(LimitsOf(plot, &Plot::Point::x), kLeft, kRight);
-    if (plot.logarithmic_y)
-      y_ = LogarithmicAxis(LimitsOf(plot, &Plot::Point::y), kBottom, kTop);
-    else
-      y_ = LinearAxis(plot, &y_step_);
+    const Limits x = LimitsOf(plot, &Plot::Point::x);
+    Limits y = LimitsOf(plot, &Plot::Point::y);
+    if (plot.mean) y = {std::min(y.low, *plot.mean), std::max(y.high, *plot.mean)};
+    x_step_ = std::max(1.0, StepOf(std::max(x.high - x.low, 1.0)));
+    y_step_ = StepOf(std::max(y.high - y.low, 1e-3));
+    x_ = plot.linear_x ? LinearAxis(x, x_step_, kLeft, kRight) : LogarithmicAxis(x, kLeft, kRight);
+    y_ = plot.logarithmic_y ? LogarithmicAxis(y, kBottom, kTop) : LinearAxis(y, y_step_, kBottom, kTop);
   }
 
   std::string Draw() {
@@ -110,7 +111,7 @@ class SvgWriter {
   }
 
  private:
-  double AtX(double x) const { return x_.At(std::log2(x)); }
+  double AtX(double x) const { return x_.At(plot_.linear_x ? x : std::log2(x)); }
   double AtY(double y) const { return y_.At(plot_.logarithmic_y ? std::log2(y) : y); }
 
   void Line(double x1, double y1, double x2, double y2, std::string_view style) {
@@ -136,11 +137,17 @@ class SvgWriter {
       for (double value = y_.low; value < y_.high + y_step_ / 2; value += y_step_)
         mark_y(y_.At(value), fmt::format("{:.{}f}", value, decimals));
     }
-    const int first = static_cast<int>(x_.low), last = static_cast<int>(x_.high);
-    const int every = (last - first) / 13 + 1;  // powers of two a mark
-    for (int power = first; power <= last; power += every) {
-      Line(x_.At(power), kTop, x_.At(power), kBottom, kGrid);
-      Text(x_.At(power), kBottom + 22, "middle", PowerText(power));
+    const auto mark_x = [&](double at, const std::string& text) {
+      Line(at, kTop, at, kBottom, kGrid);
+      Text(at, kBottom + 22, "middle", text);
+    };
+    if (plot_.linear_x) {
+      for (double value = x_.low; value < x_.high + x_step_ / 2; value += x_step_)
+        mark_x(x_.At(value), fmt::format("{:.0f}", value));
+    } else {
+      const int first = static_cast<int>(x_.low), last = static_cast<int>(x_.high);
+      const int every = (last - first) / 13 + 1;  // powers of two a mark
+      for (int power = first; power <= last; power += every) mark_x(x_.At(power), PowerText(power));
     }
     Text((kLeft + kRight) / 2, kBottom + 52, "middle", plot_.x_title);
     Text(0, 0, "middle", plot_.y_title,
@@ -163,21 +170,24 @@ class SvgWriter {
         Line(at - 5, top, at + 5, top, bar);
         Line(at - 5, bottom, at + 5, bottom, bar);
       }
+      if (series.points.size() > Plot::kMostMarks) continue;
       svg_ += fmt::format(
           "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\" fill=\"{}\"><title>{}</title></circle>\n", at,
           AtY(p.y), color, EscapeHtml(p.label));
     }
     if (plot_.series.size() == 1) return;
+    // On the side that the lines leave free.
+    const std::vector<Plot::Point>& first = plot_.series[0].points;
+    const double side = first.back().y < first.front().y ? kRight - 220 : kLeft + 12;
     const double legend = kTop + 18 + 20 * static_cast<double>(index);
-    Line(kLeft + 12, legend - 5, kLeft + 36, legend - 5,
-         fmt::format("stroke=\"{}\" stroke-width=\"2.5\"", color));
-    Text(kLeft + 44, legend, "start", series.name);
+    Line(side, legend - 5, side + 24, legend - 5, fmt::format("stroke=\"{}\" stroke-width=\"2.5\"", color));
+    Text(side + 32, legend, "start", series.name);
   }
 
   const Plot& plot_;
   std::string svg_;
   Axis x_{}, y_{};
-  double y_step_ = 0;
+  double x_step_ = 0, y_step_ = 0;
 };
 
 }  // namespace
@@ -244,6 +254,16 @@ std::string HtmlTable(const std::vector<std::string>& header,
     for (const std::string& cell : row) html += fmt::format("<td>{}</td>", EscapeHtml(cell));
     html += "</tr>\n";
   }
+  return html + "</tbody>\n</table>\n";
+}
+
+std::string HtmlShares(const std::vector<Share>& shares) {
+  std::string html = "<table>\n<tbody>\n";
+  for (const Share& share : shares)
+    html += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{:.1f} %</td><td class=\"bar\"><div class=\"share\" "
+        "style=\"width: {:.1f}%\"></div></td></tr>\n",
+        EscapeHtml(share.name), EscapeHtml(share.text), 100 * share.fraction, 100 * share.fraction);
   return html + "</tbody>\n</table>\n";
 }
 

@@ -14,7 +14,7 @@ std::string EscapeHtml(std::string_view text);
 // A whole page: heading, a line below it, and `body`, which is HTML.
 std::string HtmlPage(std::string_view title, std::string_view subtitle, std::string_view body);
 
-// Lines through points over a logarithmic axis of powers of two.
+// Lines through points over a logarithmic axis of powers of two, or a linear one of whole numbers.
 struct Plot {
   struct Point {
     double x = 0, y = 0;              // x > 0
@@ -23,14 +23,15 @@ struct Plot {
   };
   struct Series {
     std::string name;           // in the legend, if there are several
-    std::vector<Point> points;  // one at least, x ascending
+    std::vector<Point> points;  // one at least, x ascending; more than kMostMarks are a line without marks
   };
   std::string x_title, y_title;
   std::vector<Series> series;  // one at least, at most kMostSeries
+  bool linear_x = false;
   bool logarithmic_y = false;  // powers of two as well; then y > 0
   std::optional<double> mean;  // a dashed line
   std::string mean_label;
-  static constexpr size_t kMostSeries = 5;
+  static constexpr size_t kMostSeries = 5, kMostMarks = 60;
 };
 std::string SvgPlot(const Plot& plot);
 
@@ -45,5 +46,12 @@ std::string HtmlHeatMap(const HeatMap& map);
 // A plain table; all columns but the first are numbers.
 std::string HtmlTable(const std::vector<std::string>& header,
                       const std::vector<std::vector<std::string>>& rows);
+
+// What a whole is made of: names, how much each is, and a bar as long as its share (0 … 1).
+struct Share {
+  std::string name, text;
+  double fraction = 0;
+};
+std::string HtmlShares(const std::vector<Share>& shares);
 
 }  // namespace longspan

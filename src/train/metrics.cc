@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "core/output.h"
 
@@ -22,6 +24,39 @@ std::string Duration(double seconds) {
 
 std::string Percent(const std::optional<double>& fraction) {
   return fraction ? fmt::format("{:.1f} %", 100 * *fraction) : "unknown";
+}
+
+std::optional<StepMetrics> ParseMetricsLine(std::string_view line) {
+  const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) return std::nullopt;
+  const auto number = [&](const char* name) -> std::optional<double> {
+    const auto found = row.find(name);
+    return found != row.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+  };
+  const auto count = [&](const char* name) -> std::optional<int64_t> {
+    const auto found = row.find(name);
+    return found != row.end() && found->is_number_integer() ? std::optional(found->get<int64_t>())
+                                                            : std::nullopt;
+  };
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  StepMetrics m;
+  m.step = row["step"];
+  m.loss = number("loss").value_or(kNone);
+  m.grad_norm = number("grad_norm").value_or(kNone);
+  m.learning_rate = number("learning_rate").value_or(kNone);
+  m.tokens = count("tokens").value_or(0);
+  m.padding = number("padding").value_or(kNone);
+  m.step_seconds = number("step_seconds").value_or(kNone);
+  m.tokens_per_second = number("tokens_per_second").value_or(kNone);
+  m.tflops_per_second = number("tflops_per_second").value_or(kNone);
+  m.mfu = number("mfu");
+  m.hfu = number("hfu");
+  m.communication_wait_seconds = number("communication_wait_seconds").value_or(kNone);
+  m.memory_peak_bytes = count("memory_peak_bytes").value_or(0);
+  m.offload_bytes_written = count("offload_bytes_written");
+  m.offload_wait_seconds = number("offload_wait_seconds");
+  m.eval_loss = number("eval_loss");
+  return m;
 }
 
 }  // namespace
@@ -47,6 +82,19 @@ std::string MetricsLine(const StepMetrics& m) {
   if (m.offload_wait_seconds) line["offload_wait_seconds"] = *m.offload_wait_seconds;
   if (m.eval_loss) line["eval_loss"] = *m.eval_loss;
   return line.dump() + "\n";
+}
+
+std::vector<StepMetrics> ReadMetrics(const std::string& path) {
+  const std::string text = ReadTextFile(path);
+  std::vector<StepMetrics> steps;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::optional<StepMetrics> step =
+        ParseMetricsLine(std::string_view(text).substr(begin, end - begin));
+    if (step) steps.push_back(*step);
+    begin = end + 1;
+  }
+  return steps;
 }
 
 std::vector<Scalar> TensorBoardScalars(const StepMetrics& m, double gradient_clipping_threshold) {

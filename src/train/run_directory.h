@@ -1,4 +1,4 @@
-// The run directory: config.yml, metrics.jsonl, tensorboard/, checkpoints/, profile/
+// The run directory: config.yml, metrics.jsonl, report.html, tensorboard/, checkpoints/, profile/
 // (docs/reference/run-directory.md).
 #pragma once
 
@@ -36,6 +36,7 @@ class RunDirectory {
 inline std::string ConfigIn(const std::string& run_directory) { return run_directory + "/config.yml"; }
 inline std::string CheckpointsIn(const std::string& run_directory) { return run_directory + "/checkpoints"; }
 inline std::string MetricsIn(const std::string& run_directory) { return run_directory + "/metrics.jsonl"; }
+inline std::string ReportIn(const std::string& run_directory) { return run_directory + "/report.html"; }
 inline std::string TensorBoardIn(const std::string& run_directory) { return run_directory + "/tensorboard"; }
 inline std::string ProfileIn(const std::string& run_directory) {
   return run_directory + "/profile/trace.json";

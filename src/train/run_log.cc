@@ -1,6 +1,8 @@
 #include "train/run_log.h"
 
+#include "core/file.h"
 #include "train/run_directory.h"
+#include "train/run_report.h"
 
 namespace longspan {
 
@@ -14,6 +16,12 @@ void RunLog::Add(const StepMetrics& metrics) {
   if (events_)
     events_->Append(metrics.step, TensorBoardScalars(metrics, job_.config.gradient_clipping_threshold));
   progress_.Print(metrics);
+}
+
+void RunLog::WriteReport(const std::map<std::string, int64_t>& memory) const {
+  const std::string run = job_.run_directory();
+  WriteFileAtomically(ReportIn(run),
+                      RunPage(job_, ReadMetrics(MetricsIn(run)), memory, ReadTextFile(ConfigIn(run))));
 }
 
 }  // namespace longspan

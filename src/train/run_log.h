@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "train/event_file.h"
 #include "train/job.h"
@@ -19,6 +21,8 @@ class RunLog {
   void Add(const StepMetrics& metrics);
   // Ends a progress line that is still open, before something else is printed.
   void EndLine() { progress_.EndLine(); }
+  // report.html, of all steps in metrics.jsonl. `memory` is what a rank's device holds at most, by name.
+  void WriteReport(const std::map<std::string, int64_t>& memory) const;
 
  private:
   const Job& job_;

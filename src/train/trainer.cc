@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/profiled_backend.h"
@@ -69,7 +71,8 @@ class Trainer {
   Tally TallyNow();
   // Fills in what is measured rather than computed with, over the step between the two.
   void Measure(StepMetrics& metrics, const StepBatches& batches, const Tally& before, const Tally& after);
-  int64_t PeakMemory();  // of the largest rank; collective
+  std::map<std::string, int64_t> MemoryByName() const;  // of this rank, in the last step
+  int64_t PeakMemory();                                 // of the largest rank; collective
   double Evaluate();
   void Save();
   void WriteProfile();
@@ -191,8 +194,14 @@ void Trainer::Measure(StepMetrics& metrics, const StepBatches& batches, const Ta
   }
 }
 
+std::map<std::string, int64_t> Trainer::MemoryByName() const {
+  std::map<std::string, int64_t> memory = replica_.MemoryByName();
+  memory["sequences"] = SequenceBytes(job_);
+  return memory;
+}
+
 int64_t Trainer::PeakMemory() {
-  const int64_t mine = replica_.memory_bytes() + SequenceBytes(job_);
+  const int64_t mine = TotalBytes(MemoryByName());
   std::vector<double> ranks(static_cast<size_t>(job_.mesh.ranks()));
   ranks[static_cast<size_t>(replica_.world().rank())] = static_cast<double>(mine);
   replica_.world().SumOverRanks(ranks);
@@ -285,10 +294,15 @@ void Trainer::Run() {
     if (log) log->Add(metrics);
     if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, config_.steps - first_step_))
       WriteProfile();
-    if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || step_ == config_.steps))
+    if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || step_ == config_.steps)) {
       Save();
+      if (log && step_ < config_.steps) log->WriteReport(MemoryByName());
+    }
   }
-  if (log) log->EndLine();
+  if (log) {
+    log->EndLine();
+    log->WriteReport(MemoryByName());
+  }
 }
 
 }  // namespace
@@ -320,6 +334,7 @@ void Train(const Job& job, const std::string& config_yaml) {
   });
 
   Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
+  Show(fmt::format("report    {}\n", ReportIn(job.run_directory())));
   if (profile) Show(fmt::format("profile   {}: {}\n", ProfileIn(job.run_directory()), profile->Describe()));
   if (job.config.enable_checkpointing)
     Show(fmt::format("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory()))));

@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/check.h"
 #include "core/file.h"
@@ -54,6 +58,39 @@ TEST(MetricsLine, KeepsEveryDigitAndTheOrderOfFields) {
   EXPECT_EQ(full["eval_loss"], 2.5);
   EXPECT_EQ(full["offload_bytes_written"], int64_t{1} << 41);
   EXPECT_EQ(full["offload_wait_seconds"], 0.25);
+}
+
+TEST(ReadMetrics, ReadsWhatWasWrittenAndLeavesOutWhatWasNot) {
+  StepMetrics full, bare;
+  full.step = 7;
+  full.loss = 1.0 / 3;
+  full.grad_norm = 0.1;
+  full.learning_rate = 1e-5;
+  full.tokens = int64_t{1} << 40;
+  full.padding = 0.25;
+  full.step_seconds = 1.5;
+  full.tokens_per_second = 2.5;
+  full.tflops_per_second = 3.5;
+  full.mfu = 0.5;
+  full.hfu = 0.75;
+  full.communication_wait_seconds = 0.125;
+  full.memory_peak_bytes = 1234;
+  full.offload_bytes_written = int64_t{1} << 41;
+  full.offload_wait_seconds = 0.0625;
+  full.eval_loss = 2.5;
+  bare.step = 8;
+  bare.loss = std::numeric_limits<double>::infinity();
+  const std::string path = testing::TempDir() + "longspan_read_metrics_test.jsonl";
+  WriteFileAtomically(path, MetricsLine(full) + "{\"step\":\"x\"}\n[1]\nno JSON\n\n" + MetricsLine(bare) +
+                                "{\"step\":9,\"lo");
+  const std::vector<StepMetrics> read = ReadMetrics(path);
+  RemoveFile(path);
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(MetricsLine(read[0]), MetricsLine(full));
+  EXPECT_EQ(read[1].step, 8);
+  EXPECT_TRUE(std::isnan(read[1].loss));
+  EXPECT_EQ(read[1].mfu, std::nullopt);
+  EXPECT_EQ(read[1].eval_loss, std::nullopt);
 }
 
 TEST(TensorBoardScalars, HaveMaxTextsNames) {

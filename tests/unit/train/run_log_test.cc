@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/file.h"
+#include "support/expect_error.h"
 #include "support/files.h"
 #include "train/run_directory.h"
 
@@ -70,6 +71,23 @@ TEST(RunLog, WritesMetricsAndEventsAndShowsProgress) {
   EXPECT_EQ(testing::ReadMetrics(job.run_directory()).size(), 3u);
   const fs::directory_iterator files(TensorBoardIn(job.run_directory()));
   EXPECT_EQ(std::distance(begin(files), end(files)), 2);
+}
+
+TEST(RunLog, TheReportIsOfAllStepsWhicheverStartWroteThem) {
+  const testing::TemporaryDirectory directory;
+  const Job job = MakeJob(directory);
+  testing::WriteText(ConfigIn(job.run_directory()), "steps: 3\n");
+  Log(job, 1, 2);
+  ::testing::internal::CaptureStdout();
+  {
+    RunLog log(job, 3);
+    log.Add(MetricsOf(3));
+    log.WriteReport({{"weights", 3 << 20}});
+  }
+  ::testing::internal::GetCapturedStdout();
+  const std::string page = ReadTextFile(ReportIn(job.run_directory()));
+  for (const char* text : {"step 1: 1<", "step 2: 0.5<", "step 3: 0.33333<", "3.00 MiB", "steps: 3"})
+    EXPECT_NE(page.find(text), page.npos) << text;
 }
 
 TEST(RunLog, LeavesNoEventsWhereNobodyWantsThem) {
