@@ -16,7 +16,7 @@ constexpr double kMostRanks = 65536, kMostThreads = 4096;
 // So that sums and products of sizes stay within 64 bits, and numbers that become float32 within its range.
 constexpr double kMostTokens = 1LL << 31;  // whose pairs are counted in 64 bits
 constexpr double kMostSteps = 1LL << 40, kMostSequences = 1LL << 31;
-constexpr double kMostNumber = 1e6;
+constexpr double kMostNumber = 1e6, kMostJudged = 1 << 20;
 
 template <class Row>
 std::vector<std::string_view> NamesOf(std::span<const Row> table) {
@@ -129,6 +129,16 @@ KeyList TrainKeys(TrainConfig& config) {
            "Decoupled weight decay of matrices and embeddings.", Between(0, kMostNumber));
   keys.Add("gradient_clipping_threshold", &config.gradient_clipping_threshold,
            "Global norm to which larger gradients are scaled down; 0: no clipping.", AtLeast(0));
+  keys.Add("skip_step_on_nan", &config.skip_step_on_nan,
+           "A step whose loss or gradient is not finite leaves weights and optimizer as they were; otherwise "
+           "it ends the run.");
+  keys.Add("skip_step_on_spikes", &config.skip_step_on_spikes,
+           "So does a step whose loss or gradient norm is far above those of the steps before it.");
+  keys.Add("skip_step_interval", &config.skip_step_interval,
+           "Steps before it that a step is judged by; it is taken anyway while there are not half as many.",
+           Between(2, kMostJudged));
+  keys.Add("skip_step_scaling_factor", &config.skip_step_scaling_factor,
+           "Standard deviations above their mean that are a spike.", Between(0, kMostNumber));
   keys.Add("eval_interval", &config.eval_interval, "Steps between evaluations on eval_data_path; -1: never.",
            Or(-1, Between(1, kMostSteps)));
   keys.Add("eval_steps", &config.eval_steps, "Batches of an evaluation; -1: the whole held-out text.",

@@ -186,6 +186,17 @@ ReaderPosition ReadPosition(const json& object, const std::string& where) {
   return {Whole(object, "epoch", where), Whole(object, "document", where), Whole(object, "token", where), {}};
 }
 
+std::vector<StepSample> ReadRecentSteps(const json& state, const std::string& where) {
+  std::vector<StepSample> steps;
+  for (const json& step : List(state, "recent_steps", where)) {
+    Require(step.is_object() && step.contains("loss") && step["loss"].is_number() &&
+                step.contains("grad_norm") && step["grad_norm"].is_number(),
+            "{}: a recent step is {}; an object with loss and grad_norm is wanted", where, Quoted(step));
+    steps.push_back({step["loss"], step["grad_norm"]});
+  }
+  return steps;
+}
+
 CheckpointState ReadState(const std::string& path, const std::string& wanted_optimizer) {
   const json state = ParseJson(ReadTextFile(path), path);
   Require(state.is_object(), "{}: no JSON object", path);
@@ -200,6 +211,7 @@ CheckpointState ReadState(const std::string& path, const std::string& wanted_opt
   CheckpointState result;
   result.step = Whole(state, "step", path);
   result.optimizer_step = Whole(state, "optimizer_step", path);
+  if (state.contains("recent_steps")) result.recent_steps = ReadRecentSteps(state, path);
   if (version == 1) {
     Require(state.contains("reader") && state["reader"].is_object(), "{}: \"reader\" is missing", path);
     result.sources.emplace_back().reader = ReadPosition(state["reader"], path);
@@ -280,11 +292,13 @@ bool EqualTensors(const SafetensorsDirectory& files, std::string_view a, std::st
 std::string WriteCheckpointState(const CheckpointState& state, const std::string& optimizer) {
   nlohmann::ordered_json sources = nlohmann::ordered_json::array();
   for (const SourcePosition& source : state.sources) sources.push_back(SourceJson(source));
-  const nlohmann::ordered_json object = {{"version", kStateVersion},
-                                         {"step", state.step},
-                                         {"optimizer", optimizer},
-                                         {"optimizer_step", state.optimizer_step},
-                                         {"sources", sources}};
+  nlohmann::ordered_json object = {{"version", kStateVersion},
+                                   {"step", state.step},
+                                   {"optimizer", optimizer},
+                                   {"optimizer_step", state.optimizer_step},
+                                   {"sources", sources}};
+  for (const StepSample& step : state.recent_steps)
+    object["recent_steps"].push_back({{"loss", step.loss}, {"grad_norm", step.grad_norm}});
   return object.dump(2) + "\n";
 }
 

@@ -15,6 +15,7 @@
 
 #include "data/mixture.h"
 #include "train/safetensors.h"
+#include "train/step_guard.h"
 #include "train/weights.h"
 
 namespace longspan {
@@ -23,7 +24,8 @@ namespace longspan {
 struct CheckpointState {
   int64_t step = 0;  // updates done
   std::vector<SourcePosition> sources;
-  int64_t optimizer_step = 0;  // AdamW's count
+  int64_t optimizer_step = 0;                 // AdamW's count
+  std::vector<StepSample> recent_steps = {};  // that later ones are judged by
 };
 
 // The text of state.json; `optimizer` is the run's opt_type.

@@ -56,6 +56,7 @@ std::optional<StepMetrics> ParseMetricsLine(std::string_view line) {
   m.offload_bytes_written = count("offload_bytes_written");
   m.offload_wait_seconds = number("offload_wait_seconds");
   m.eval_loss = number("eval_loss");
+  if (row.contains("skipped") && row["skipped"].is_string()) m.skipped = row["skipped"];
   return m;
 }
 
@@ -81,6 +82,7 @@ std::string MetricsLine(const StepMetrics& m) {
   if (m.offload_bytes_written) line["offload_bytes_written"] = *m.offload_bytes_written;
   if (m.offload_wait_seconds) line["offload_wait_seconds"] = *m.offload_wait_seconds;
   if (m.eval_loss) line["eval_loss"] = *m.eval_loss;
+  if (!m.skipped.empty()) line["skipped"] = m.skipped;
   return line.dump() + "\n";
 }
 
@@ -124,10 +126,11 @@ void Progress::Print(const StepMetrics& m) {
       m.step, std::to_string(last_step_).size(), last_step_, m.loss, m.grad_norm, m.learning_rate,
       m.tokens_per_second, m.tflops_per_second, Percent(m.mfu), Percent(m.hfu));
   if (m.eval_loss) line += fmt::format("  eval loss {:.4f}", *m.eval_loss);
+  if (!m.skipped.empty()) line += fmt::format("  skipped: {}", m.skipped);
   if (m.step < last_step_)
     line += fmt::format("  {} left", Duration(mean_seconds_ * static_cast<double>(last_step_ - m.step)));
-  // Lines with a held-out loss stay on the screen.
-  open_ = terminal_ && !m.eval_loss;
+  // Lines with a held-out loss stay on the screen, and those of skipped steps.
+  open_ = terminal_ && !m.eval_loss && m.skipped.empty();
   Show(fmt::format("{}{}{}", terminal_ ? "\r\033[K" : "", line, open_ ? "" : "\n"));
 }
 

@@ -27,13 +27,14 @@ struct StepMetrics {
   std::optional<int64_t> offload_bytes_written;  // by all ranks; unset where nothing is offloaded
   std::optional<double> offload_wait_seconds;    // mean over ranks
   std::optional<double> eval_loss;               // mean over the held-out targets, after the update
+  std::string skipped;                           // why there was no update; empty: there was one
 };
 
 // One JSON object and a newline; numbers with all their digits.
 std::string MetricsLine(const StepMetrics& metrics);
 
-// The steps of a metrics.jsonl, in order; a line that none of ours looks like is left out. A loss or norm that
-// was not finite is NaN. Throws Error as ReadTextFile does.
+// The steps of a metrics.jsonl, in order; a line that none of ours looks like is left out. A loss or norm
+// that was not finite is NaN. Throws Error as ReadTextFile does.
 std::vector<StepMetrics> ReadMetrics(const std::string& path);
 
 // Appends lines to a file, each with one write.
@@ -46,8 +47,8 @@ class MetricsLog {
   FileAppender file_;
 };
 
-// What TensorBoard is shown of a step, under the names that MaxText gives it; `gradient_clipping_threshold` is
-// the run's.
+// What TensorBoard is shown of a step, under the names that MaxText gives it; `gradient_clipping_threshold`
+// is the run's.
 std::vector<Scalar> TensorBoardScalars(const StepMetrics& metrics, double gradient_clipping_threshold);
 
 // The progress line: rewritten in place on a terminal, a line a step otherwise.

@@ -71,8 +71,10 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
                 .optimizer = job.config.optimizer_memory_host_offload,
                 .parameters = job.config.parameter_memory_host_offload}),
       activations_(job.model, layout_.rows_per_rank(), job.dtype, job.activations, *backend_, tier_),
-      model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), weights_,
-             activations_),
+      watched_weights_(weights_, watch_),
+      watched_activations_(activations_, watch_),
+      model_(job.model, job.model_options(), *backend_, ByLayer(job.model, strategies_), watched_weights_,
+             watched_activations_),
       loader_(job.model, job.model_options(), layout_, context_rank(), backend_->dry()) {
   tier_.Reserve();
 }

@@ -13,6 +13,7 @@
 #include "model/model.h"
 #include "model/sequence.h"
 #include "parallel/strategy.h"
+#include "train/finite_watch.h"
 #include "train/job.h"
 #include "train/offloaded_activations.h"
 #include "train/tier.h"
@@ -31,6 +32,7 @@ class Replica {
   const Layout& layout() const { return layout_; }
   int context_rank() const { return mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses; }
   ShardedWeights& weights() { return weights_; }
+  FiniteWatch& watch() { return watch_; }
 
   // How many passes a sequence takes.
   int64_t NumPasses(const Batch& sequence) const;
@@ -71,6 +73,9 @@ class Replica {
   Tier tier_;
   ShardedWeights weights_;
   OffloadedActivations activations_;
+  FiniteWatch watch_;
+  WatchedWeights watched_weights_;
+  WatchedActivations watched_activations_;
   Model model_;
   SequenceLoader loader_;
 };

@@ -56,7 +56,11 @@ Plot::Series Curve(const std::string& name, std::span<const StepMetrics> steps, 
 std::string PlotOf(const std::string& heading, const std::string& y_title, std::vector<Plot::Series> series) {
   std::erase_if(series, [](const Plot::Series& s) { return s.points.empty(); });
   if (series.empty()) return "";
-  Plot plot = {.x_title = "step", .y_title = y_title, .series = std::move(series), .linear_x = true};
+  Plot plot;
+  plot.x_title = "step";
+  plot.y_title = y_title;
+  plot.series = std::move(series);
+  plot.linear_x = true;
   return fmt::format("<h2>{}</h2>\n", heading) + SvgPlot(plot);
 }
 
@@ -127,20 +131,34 @@ std::string Figures(std::span<const StepMetrics> steps) {
   return HtmlTable({"", "first", "last", "mean"}, rows);
 }
 
+// Which steps left the weights as they were, and why; nothing if none did.
+std::string Skipped(std::span<const StepMetrics> steps) {
+  constexpr size_t kMostRows = 50;
+  std::vector<std::vector<std::string>> rows;
+  int64_t num_skipped = 0;
+  for (const StepMetrics& step : steps) {
+    if (step.skipped.empty()) continue;
+    ++num_skipped;
+    if (rows.size() < kMostRows) rows.push_back({fmt::format("{}: {}", step.step, step.skipped)});
+  }
+  if (rows.empty()) return "";
+  return fmt::format("<h2>{} skipped</h2>\n", Plural(num_skipped, "step")) + HtmlTable({"step"}, rows);
+}
+
 }  // namespace
 
 std::string RunPage(const Job& job, std::span<const StepMetrics> steps,
                     const std::map<std::string, int64_t>& memory, const std::string& recipe) {
   CHECK(!steps.empty());
   const TrainConfig& c = job.config;
-  const std::string subtitle = fmt::format(
-      "{}, {} parameters; {} of {} tokens a step; {} by {} on {}; step {} of {}", c.model_path,
-      Grouped(job.model.num_parameters()), Plural(c.global_batch_size, "sequence"),
-      Grouped(c.max_target_length), Plural(job.mesh.ranks(), "rank"),
-      fmt::join(std::set(job.strategies.begin(), job.strategies.end()), " and "), CpuModel(),
-      Grouped(steps.back().step), Grouped(c.steps));
+  const std::string subtitle =
+      fmt::format("{}, {} parameters; {} of {} tokens a step; {} by {} on {}; step {} of {}", c.model_path,
+                  Grouped(job.model.num_parameters()), Plural(c.global_batch_size, "sequence"),
+                  Grouped(c.max_target_length), Plural(job.mesh.ranks(), "rank"),
+                  fmt::join(std::set(job.strategies.begin(), job.strategies.end()), " and "), CpuModel(),
+                  Grouped(steps.back().step), Grouped(c.steps));
   const std::string body =
-      Figures(steps) +
+      Figures(steps) + Skipped(steps) +
       PlotOf("Loss", "nats a token",
              {Curve("training", steps, [](const auto& m) { return m.loss; }),
               Curve("held-out", steps, [](const auto& m) { return m.eval_loss; })}) +

@@ -11,8 +11,8 @@
 
 namespace longspan {
 
-// Loss, gradient norm, MFU, step time by part and memory over the run's `steps` so far, at least one; `memory`
-// is what a rank's device holds at most, by name, and `recipe` the run's keys as YAML.
+// Loss, gradient norm, MFU, step time by part and memory over the run's `steps` so far, at least one;
+// `memory` is what a rank's device holds at most, by name, and `recipe` the run's keys as YAML.
 std::string RunPage(const Job& job, std::span<const StepMetrics> steps,
                     const std::map<std::string, int64_t>& memory, const std::string& recipe);
 

@@ -45,7 +45,10 @@ struct TrainConfig {
   int64_t learning_rate_schedule_steps = -1;
   double warmup_steps_fraction = 0.1, learning_rate_final_fraction = 0.1, wsd_decay_steps_fraction = 0.1;
   double adam_b1 = 0.9, adam_b2 = 0.95, adam_eps = 1e-8, adam_weight_decay = 0.1;
-  double gradient_clipping_threshold = 1.0;     // 0: no clipping
+  double gradient_clipping_threshold = 1.0;  // 0: no clipping
+  bool skip_step_on_nan = false, skip_step_on_spikes = false;
+  int64_t skip_step_interval = 128;
+  double skip_step_scaling_factor = 6.0;
   int64_t eval_interval = -1, eval_steps = -1;  // −1: never; all of the held-out text
 
   // Ranks.

@@ -17,6 +17,7 @@
 #include "train/checkpoint.h"
 #include "train/memory_budget.h"
 #include "train/metrics.h"
+#include "train/not_finite.h"
 #include "train/optimizer.h"
 #include "train/profile.h"
 #include "train/replica.h"
@@ -28,7 +29,7 @@
 namespace longspan {
 
 StepResult TrainStep(Replica& replica, Optimizer& optimizer, const StepBatches& batches, double learning_rate,
-                     int64_t step) {
+                     int64_t step, StepGuard* guard) {
   const double num_targets = static_cast<double>(batches.num_targets);
   double loss = 0;
   replica.weights().ZeroGradients();
@@ -36,13 +37,20 @@ StepResult TrainStep(Replica& replica, Optimizer& optimizer, const StepBatches& 
     loss += replica.LossAndGradients(batches.mine[micro], 1 / num_targets, batches.passes[micro]);
   loss = replica.world().SumOverRanks(loss) / num_targets;
   const double grad_norm = optimizer.GradientNorm();
-  Require(std::isfinite(loss) && std::isfinite(grad_norm),
-          "step {}: loss {} or gradient norm {} is not finite; the weights were left as they were before "
-          "this step. "
-          "Lower learning_rate, or look at the sequences of this step",
-          step, loss, grad_norm);
-  optimizer.Update(learning_rate, grad_norm);
-  return {loss, grad_norm};
+  StepResult result = {loss, grad_norm, ""};
+  if (std::isfinite(loss) && std::isfinite(grad_norm)) {
+    if (guard != nullptr) result.skipped = guard->Judge({loss, grad_norm});
+  } else {
+    const std::string first = FirstNotFinite(replica, batches);
+    Require(guard != nullptr && guard->skips_nan(),
+            "step {}: loss {} or gradient norm {} is not finite. The first tensor that isn't is {}; the "
+            "weights were left as they were before this step. Lower learning_rate, look at the sequences of "
+            "this step, or skip such steps with skip_step_on_nan=true",
+            step, loss, grad_norm, first);
+    result.skipped = fmt::format("{} is not finite", first);
+  }
+  if (result.skipped.empty()) optimizer.Update(learning_rate, grad_norm);
+  return result;
 }
 
 namespace {
@@ -84,6 +92,7 @@ class Trainer {
   const double peak_flops_;
   Replica replica_;
   Optimizer optimizer_;
+  StepGuard guard_;
   MixtureReader reader_;
   Profile* const profile_;
   int64_t first_step_ = 0, step_ = 0;  // updates done: at the start, now
@@ -106,6 +115,7 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profil
       peak_flops_(peak_flops),
       replica_(job, MakeBackend(job, world.rank(), profile), Reporting(world, profile)),
       optimizer_(config_, replica_.backend(), replica_.weights()),
+      guard_(config_),
       reader_(job.MakeReader()),
       profile_(profile) {
   if (const int64_t limit = job.device_memory_limit(); limit > 0)
@@ -118,12 +128,13 @@ StepMetrics Trainer::Step() {
   if (is_profiled) profile_->recorder(replica_.world().rank()).Start();
   const StepBatches batches = ReadBatches();
   const double learning_rate = LearningRate(config_, step_);
-  const StepResult result = TrainStep(replica_, optimizer_, batches, learning_rate, step_ + 1);
+  const StepResult result = TrainStep(replica_, optimizer_, batches, learning_rate, step_ + 1, &guard_);
   if (is_profiled) profile_->recorder(replica_.world().rank()).Stop();
   StepMetrics metrics;
   metrics.step = ++step_;
   metrics.loss = result.loss;
   metrics.grad_norm = result.grad_norm;
+  metrics.skipped = result.skipped;
   metrics.learning_rate = learning_rate;
   Measure(metrics, batches, before, TallyNow());
   return metrics;
@@ -236,6 +247,7 @@ void Trainer::Start(const std::string& checkpoint) {
     const CheckpointState state = LoadCheckpoint(checkpoint, replica_.weights());
     step_ = state.step;
     optimizer_.set_num_updates(state.optimizer_step);
+    guard_.Restore(state.recent_steps);
     reader_.Seek(state.sources);
   } else if (!job_.model_directory.empty()) {
     LoadModelWeights(job_.model_directory, replica_.weights());
@@ -267,7 +279,7 @@ void Trainer::Save() {
   options.config_json = WriteModelConfig(job_.model, job_.model_json, options.dtype);
   options.tokenizer_directory = job_.tokenizer_directory;
   options.model_directory = job_.model_directory;
-  const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates()};
+  const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates(), guard_.samples()};
   SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
   replica_.world().Barrier();  // nobody goes on from a step that could not be saved
 }

@@ -10,6 +10,7 @@
 #include "train/job.h"
 #include "train/metrics.h"
 #include "train/optimizer.h"
+#include "train/step_guard.h"
 
 namespace longspan {
 
@@ -27,13 +28,14 @@ struct StepBatches {
 struct StepResult {
   double loss = 0;       // mean over the step's targets, before the update
   double grad_norm = 0;  // before clipping
+  std::string skipped;   // why there was no update; empty: there was one
 };
 
-// A step, of number `step`: the gradients of its sequences, their norm and the update. Collective. Throws
-// Error, with the weights as they were, if one of the two results is not finite. A dry run is of this
-// (train/replica.h).
+// A step, of number `step`: the gradients of its sequences, their norm and the update, unless the guard, if
+// there is one, skips it. Collective. Throws Error, with the weights as they were, if one of the two results
+// is not finite and the guard doesn't skip such steps. A dry run is of this (train/replica.h).
 StepResult TrainStep(Replica& replica, Optimizer& optimizer, const StepBatches& batches, double learning_rate,
-                     int64_t step);
+                     int64_t step, StepGuard* guard = nullptr);
 
 // Runs the job on job.mesh.ranks() thread ranks of this process: start report, steps, evaluation,
 // checkpoints. `config_yaml` is job.config as a recipe, for config.yml. Throws Error; what was saved before

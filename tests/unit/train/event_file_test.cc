@@ -204,8 +204,9 @@ TEST(EventFile, HoldsWhatWasAppendedAndSaysWhereItStarts) {
 TEST(EventFile, AFolderThatCannotBeMadeIsAnError) {
   const testing::TemporaryDirectory directory;
   testing::WriteText(directory / "file", "");
-  ExpectError({"for TensorBoard", directory / "file"}, [&] { EventFile file(directory / "file/x", 1); },
-              ExitCode::kResource);
+  ExpectError(
+      {"for TensorBoard", directory / "file"}, [&] { EventFile file(directory / "file/x", 1); },
+      ExitCode::kResource);
 }
 
 }  // namespace

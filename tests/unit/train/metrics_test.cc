@@ -103,7 +103,8 @@ TEST(TensorBoardScalars, HaveMaxTextsNames) {
   m.tflops_per_second = 7;
   const auto by_tag = [&](double threshold) {
     std::map<std::string, double> values;
-    for (const Scalar& scalar : TensorBoardScalars(m, threshold)) values[std::string(scalar.tag)] = scalar.value;
+    for (const Scalar& scalar : TensorBoardScalars(m, threshold))
+      values[std::string(scalar.tag)] = scalar.value;
     return values;
   };
   std::map<std::string, double> wanted = {{"learning/loss", 2},

@@ -56,7 +56,8 @@ TEST(RunReport, ShowsEveryStepOfAShortRun) {
   EXPECT_EQ(Count(page, "<svg"), 4);
   EXPECT_EQ(Count(page, "<polyline"), 6);
   EXPECT_EQ(Count(page, "<circle"), 6 * 3);
-  for (const char* text : {"step 1: 101<", "step 3: 103<", "step 2: 25<", "waiting for other ranks", "computing"})
+  for (const char* text :
+       {"step 1: 101<", "step 3: 103<", "step 2: 25<", "waiting for other ranks", "computing"})
     EXPECT_TRUE(Has(page, text)) << text;
   // Three quarters of a step is computing, and of the memory weights.
   EXPECT_TRUE(Has(page, "<td>computing</td><td>1.5 s</td><td>75.0 %</td>"));
