@@ -8,6 +8,7 @@
 #include "cli/plan_command.h"
 #include "cli/tokenize_command.h"
 #include "cli/train_command.h"
+#include "cli/verify_command.h"
 
 namespace longspan {
 namespace {
@@ -19,6 +20,8 @@ constexpr Command kCommands[] = {
     {"generate", "[RECIPE.yml] [key=value ...]", "prints text that goes on from a prompt", GenerateCommand},
     {"convert", "MODEL_PATH output=DIR [key=value ...]", "writes a model in another dtype, shards or form",
      ConvertCommand},
+    {"verify", "[RECIPE.yml] [key=value ...]", "compares a step of a run's mesh with one of one rank",
+     VerifyCommand},
     {"plan", "[RECIPE.yml] [key=value ...]",
      "what a run would take, on which machine, and how fast it would be", PlanCommand},
     {"calibrate", "[output=FILE] [key=value ...]", "measures this machine for `longspan plan hardware=this`",

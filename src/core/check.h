@@ -12,7 +12,7 @@ namespace longspan {
 // What the process ends with; docs/reference/exit-codes.md is the same table.
 enum class ExitCode : int {
   kOk = 0,
-  kInternal = 1,  // a broken invariant of ours: please report
+  kInternal = 1,  // a broken invariant of ours, or a mesh that differs from one rank: please report
   kUsage = 2,     // command line or configuration
   kInput = 3,     // a file, a model or a text that cannot be used
   kResource = 4,  // memory, disk or a permission ran out

@@ -66,6 +66,8 @@ class Trainer {
   int64_t step() const { return step_; }
   // The next step, with its evaluation where one is due.
   StepMetrics Advance();
+  // The next step, for TakeStep.
+  StepMetrics StepSeenBy(const SeeUnit& see);
   void Run();
 
  private:
@@ -298,6 +300,22 @@ StepMetrics Trainer::Advance() {
   return metrics;
 }
 
+StepMetrics Trainer::StepSeenBy(const SeeUnit& see) {
+  ShardedWeights& weights = replica_.weights();
+  const auto show = [&](SeenTensor which) {
+    for (int unit = 0; unit < weights.table().num_units(); ++unit) {
+      const Tensor flat = which == SeenTensor::kGradient ? weights.GatherGradient(unit)
+                                                         : weights.Gather(unit, &UnitState::master);
+      if (IsLead()) see(which, unit, flat);
+    }
+  };
+  show(SeenTensor::kWeightsBefore);
+  const StepMetrics metrics = Step();
+  show(SeenTensor::kGradient);
+  show(SeenTensor::kWeightsAfter);
+  return metrics;
+}
+
 void Trainer::Run() {
   std::unique_ptr<RunLog> log;
   if (IsLead()) log = std::make_unique<RunLog>(job_, step_ + 1);
@@ -365,6 +383,19 @@ std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops) {
     }
   });
   return measured;
+}
+
+StepMetrics TakeStep(const Job& job, const std::string& checkpoint, const SeeUnit& see) {
+  RequireMemory(job, RunDryOfLargest(job).AllMemory());
+  StepMetrics metrics;
+  RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
+    Trainer trainer(job, world, /*peak_flops=*/0);
+    const AbortOnUnwind guard(world);
+    trainer.Start(checkpoint);
+    const StepMetrics mine = trainer.StepSeenBy(see);
+    if (world.rank() == 0) metrics = mine;
+  });
+  return metrics;
 }
 
 }  // namespace longspan

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,5 +46,13 @@ void Train(const Job& job, const std::string& config_yaml);
 // The job's steps from its initial weights, with nothing read, shown or written: what each measured. MFU is
 // against `peak_flops`, FLOP/s; 0: none. Throws Error, also where the machine's memory is not enough.
 std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops);
+
+// The step that the job takes from a checkpoint, or without one from its initial weights, with nothing shown
+// or written; for comparing runs. Of each unit in turn, whole and flat, f32, `see` gets on the first rank:
+// the weights before the step, its gradient (before clipping) and the weights after the update. Throws Error,
+// also where the machine's memory is not enough.
+enum class SeenTensor { kWeightsBefore, kGradient, kWeightsAfter };
+using SeeUnit = std::function<void(SeenTensor which, int unit, Tensor flat)>;
+StepMetrics TakeStep(const Job& job, const std::string& checkpoint, const SeeUnit& see);
 
 }  // namespace longspan

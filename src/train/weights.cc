@@ -350,8 +350,14 @@ double ShardedWeights::GradientSumOfSquares() {
 }
 
 Tensor ShardedWeights::Gather(int unit, Tensor UnitState::*tensor) {
-  if (replica_ > 0) return {};
-  const Tensor shard = State(unit).*tensor;
+  return replica_ > 0 ? Tensor() : GatherShards(unit, State(unit).*tensor);
+}
+
+Tensor ShardedWeights::GatherGradient(int unit) {
+  return replica_ > 0 ? Tensor() : GatherShards(unit, At(unit).gradient);
+}
+
+Tensor ShardedWeights::GatherShards(int unit, Tensor shard) {
   if (!is_sharded()) return shard;
   if (shard_ > 0) {
     Wait(ranks_.shards->Send(shard, 0));

@@ -103,6 +103,8 @@ class ShardedWeights final : public WeightStore {
   // (num_elements of the unit), good until the next call or pass; null on the others. Collective. No gradient
   // may be at work.
   Tensor Gather(int unit, Tensor UnitState::*tensor);
+  // The same of the gradient's sum, after FinishGradients.
+  Tensor GatherGradient(int unit);
 
   // Bytes by name: "weights", "weights.compute", "weights.packed", "gradients", "optimizer", of what is
   // offloaded "weights in flight" and "optimizer in flight" alone; sharded also "weights.gathered", of units
@@ -153,6 +155,7 @@ class ShardedWeights final : public WeightStore {
   Range SummedBy(int replica, Range kept) const;
   Event StartSum(const Unit& unit);
   void Land(GradientSlot& slot);
+  Tensor GatherShards(int unit, Tensor shard);
   void WaitFor(WeightSlot& slot);
   void Wait(const Event& event) const;
 
