@@ -37,6 +37,13 @@ void Profile::Write(const std::string& path) const {
   WriteFileAtomically(path, ChromeTrace(spans));
 }
 
+std::map<std::string, double> Profile::SecondsByName(int rank) const {
+  std::map<std::string, double> seconds;
+  for (const TraceSpan& span : recorders_[static_cast<size_t>(rank)].spans())
+    if (span.lane == TraceLane::kCompute) seconds[std::string(span.name)] += span.end - span.begin;
+  return seconds;
+}
+
 std::string Profile::Describe() const {
   int64_t num_spans = 0, num_left_out = 0;
   for (const TraceRecorder& recorder : recorders_) {

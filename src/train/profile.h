@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 
 #include "core/trace_recorder.h"
@@ -33,6 +34,8 @@ class Profile {
   // What all ranks have recorded, from the first span on, as `path`, whose folder is made. Throws
   // Error(kResource).
   void Write(const std::string& path) const;
+  // What one rank's computing lane was busy or waited with in the traced steps so far, in seconds, by name.
+  std::map<std::string, double> SecondsByName(int rank) const;
   // "1,234 spans", and how many were left out.
   std::string Describe() const;
 

@@ -2,7 +2,6 @@
 
 #include "core/file.h"
 #include "train/run_directory.h"
-#include "train/run_report.h"
 
 namespace longspan {
 
@@ -18,10 +17,10 @@ void RunLog::Add(const StepMetrics& metrics) {
   progress_.Print(metrics);
 }
 
-void RunLog::WriteReport(const std::map<std::string, int64_t>& memory) const {
+void RunLog::WriteReport(const RankReport& rank) const {
   const std::string run = job_.run_directory();
   WriteFileAtomically(ReportIn(run),
-                      RunPage(job_, ReadMetrics(MetricsIn(run)), memory, ReadTextFile(ConfigIn(run))));
+                      RunPage(job_, ReadMetrics(MetricsIn(run)), rank, ReadTextFile(ConfigIn(run))));
 }
 
 }  // namespace longspan

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
 
 #include "train/event_file.h"
 #include "train/job.h"
 #include "train/metrics.h"
+#include "train/run_report.h"
 
 namespace longspan {
 
@@ -21,8 +20,8 @@ class RunLog {
   void Add(const StepMetrics& metrics);
   // Ends a progress line that is still open, before something else is printed.
   void EndLine() { progress_.EndLine(); }
-  // report.html, of all steps in metrics.jsonl. `memory` is what a rank's device holds at most, by name.
-  void WriteReport(const std::map<std::string, int64_t>& memory) const;
+  // report.html, of all steps in metrics.jsonl.
+  void WriteReport(const RankReport& rank) const;
 
  private:
   const Job& job_;

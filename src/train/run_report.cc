@@ -107,6 +107,20 @@ std::string Memory(std::span<const StepMetrics> steps, const std::map<std::strin
   return fmt::format("<h2>Memory of a rank: {} at most</h2>\n", FormatBytes(peak)) + HtmlShares(shares);
 }
 
+// The traced steps by operation, the longest first; nothing if none was traced.
+std::string Traced(const std::map<std::string, double>& seconds) {
+  double total = 0;
+  std::vector<Share> shares;
+  for (const auto& [name, s] : seconds) {
+    total += s;
+    shares.push_back({name, fmt::format("{:.4g} s", s), s});
+  }
+  if (total == 0) return "";
+  for (Share& share : shares) share.fraction /= total;
+  std::ranges::stable_sort(shares, std::greater<>(), &Share::fraction);
+  return "<h2>Traced steps of the first rank by operation</h2>\n" + HtmlShares(shares);
+}
+
 // Of the first and the last step that has it, and the mean.
 std::string Figures(std::span<const StepMetrics> steps) {
   std::vector<std::vector<std::string>> rows;
@@ -147,8 +161,8 @@ std::string Skipped(std::span<const StepMetrics> steps) {
 
 }  // namespace
 
-std::string RunPage(const Job& job, std::span<const StepMetrics> steps,
-                    const std::map<std::string, int64_t>& memory, const std::string& recipe) {
+std::string RunPage(const Job& job, std::span<const StepMetrics> steps, const RankReport& rank,
+                    const std::string& recipe) {
   CHECK(!steps.empty());
   const TrainConfig& c = job.config;
   const std::string subtitle =
@@ -167,7 +181,7 @@ std::string RunPage(const Job& job, std::span<const StepMetrics> steps,
       PlotOf("FLOPs of the machine's peak", "%",
              {Curve("MFU: useful ones", steps, [](const auto& m) { return PercentOf(m.mfu); }),
               Curve("HFU: all", steps, [](const auto& m) { return PercentOf(m.hfu); })}) +
-      StepTime(job, steps) + Memory(steps, memory) +
+      StepTime(job, steps) + Traced(rank.traced_seconds) + Memory(steps, rank.memory) +
       fmt::format("<h2>Keys</h2>\n<pre>{}</pre>\n", EscapeHtml(recipe));
   return HtmlPage(c.run_name, subtitle, body);
 }

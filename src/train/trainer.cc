@@ -82,7 +82,8 @@ class Trainer {
   // Fills in what is measured rather than computed with, over the step between the two.
   void Measure(StepMetrics& metrics, const StepBatches& batches, const Tally& before, const Tally& after);
   std::map<std::string, int64_t> MemoryByName() const;  // of this rank, in the last step
-  int64_t PeakMemory();                                 // of the largest rank; collective
+  RankReport ReportOfRank();
+  int64_t PeakMemory();  // of the largest rank; collective
   double Evaluate();
   void Save();
   void WriteProfile();
@@ -213,6 +214,12 @@ std::map<std::string, int64_t> Trainer::MemoryByName() const {
   return memory;
 }
 
+RankReport Trainer::ReportOfRank() {
+  RankReport report = {.memory = MemoryByName()};
+  if (profile_ != nullptr) report.traced_seconds = profile_->SecondsByName(replica_.world().rank());
+  return report;
+}
+
 int64_t Trainer::PeakMemory() {
   const int64_t mine = TotalBytes(MemoryByName());
   std::vector<double> ranks(static_cast<size_t>(job_.mesh.ranks()));
@@ -325,13 +332,13 @@ void Trainer::Run() {
     if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, config_.steps - first_step_))
       WriteProfile();
     if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || step_ == config_.steps)) {
+      if (log && step_ < config_.steps) log->WriteReport(ReportOfRank());
       Save();
-      if (log && step_ < config_.steps) log->WriteReport(MemoryByName());
     }
   }
   if (log) {
     log->EndLine();
-    log->WriteReport(MemoryByName());
+    log->WriteReport(ReportOfRank());
   }
 }
 

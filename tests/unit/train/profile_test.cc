@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -55,6 +56,14 @@ TEST(Profile, IsOneFileThatBeginsWithTheFirstSpan) {
   }
   EXPECT_EQ(num_spans, 2);
   EXPECT_EQ(profile.Describe(), "2 spans");
+}
+
+TEST(Profile, SumsARanksSecondsByName) {
+  Profile profile(Config(2, 0, 1));
+  Compute(profile.recorder(0), 1, 1.5);
+  Compute(profile.recorder(0), 2, 2.25);
+  Compute(profile.recorder(1), 1, 5);
+  EXPECT_EQ(profile.SecondsByName(0), (std::map<std::string, double>{{"norm", 0.75}}));
 }
 
 TEST(Profile, RanksShareTheMostSpans) {

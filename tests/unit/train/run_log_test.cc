@@ -82,7 +82,7 @@ TEST(RunLog, TheReportIsOfAllStepsWhicheverStartWroteThem) {
   {
     RunLog log(job, 3);
     log.Add(MetricsOf(3));
-    log.WriteReport({{"weights", 3 << 20}});
+    log.WriteReport({.memory = {{"weights", 3 << 20}}});
   }
   ::testing::internal::GetCapturedStdout();
   const std::string page = ReadTextFile(ReportIn(job.run_directory()));

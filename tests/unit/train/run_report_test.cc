@@ -48,7 +48,7 @@ bool Has(const std::string& page, const std::string& text) { return page.find(te
 
 TEST(RunReport, ShowsEveryStepOfAShortRun) {
   const std::string page =
-      RunPage(MakeJob(2), Steps(3), {{"weights", 3 << 20}, {"step.logits", 1 << 20}}, "steps: <3>\n");
+      RunPage(MakeJob(2), Steps(3), {{{"weights", 3 << 20}, {"step.logits", 1 << 20}}}, "steps: <3>\n");
   EXPECT_TRUE(page.starts_with("<!doctype html>"));
   EXPECT_TRUE(Has(page, "<h1>a&lt;b</h1>"));
   EXPECT_TRUE(Has(page, "<pre>steps: &lt;3&gt;\n</pre>"));
@@ -69,7 +69,7 @@ TEST(RunReport, ShowsEveryStepOfAShortRun) {
 
 // Nothing is fetched and nothing runs: a page opens anywhere, also from a mail.
 TEST(RunReport, NeedsNothingButItself) {
-  const std::string page = RunPage(MakeJob(2), Steps(100), {{"weights", 1}}, "");
+  const std::string page = RunPage(MakeJob(2), Steps(100), {{{"weights", 1}}}, "");
   for (const char* text : {"http", "src=", "<script", "<link", "@import", "url("})
     EXPECT_FALSE(Has(page, text)) << text;
 }
@@ -83,6 +83,18 @@ TEST(RunReport, ALongRunIsMeansOfManySteps) {
   EXPECT_EQ(std::count(points.begin(), points.end(), ','), 400);
   EXPECT_EQ(Count(page, "<circle"), 0);
   EXPECT_FALSE(Has(page, "waiting"));  // one rank, nothing offloaded
+}
+
+TEST(RunReport, ShowsTracedStepsByOperation) {
+  const RankReport rank = {.memory = {}, .traced_seconds = {{"attention", 3}, {"norm", 1}, {"product", 12}}};
+  const std::string page = RunPage(MakeJob(1), Steps(2), rank, "");
+  const size_t product = page.find("<td>product</td><td>12 s</td><td>75.0 %</td>"),
+               attention = page.find("<td>attention</td><td>3 s</td><td>18.8 %</td>"),
+               norm = page.find("<td>norm</td><td>1 s</td><td>6.2 %</td>");
+  ASSERT_NE(norm, page.npos);
+  EXPECT_LT(product, attention);
+  EXPECT_LT(attention, norm);
+  EXPECT_FALSE(Has(RunPage(MakeJob(1), Steps(2), {}, ""), "Traced"));
 }
 
 TEST(RunReport, ShowsWhatWasMeasuredAndNoMore) {
