@@ -125,7 +125,7 @@ std::string FirstNotFinite(Replica& replica, const StepBatches& batches) {
   const bool says_when =
       batches.mine.size() > 1 && first->micro_step >= 0 && first->micro_step < std::ssize(batches.mine);
   return fmt::format("{} on rank {}{}", NameOf(replica.weights(), first->finding), first_rank,
-                     says_when ? fmt::format(", in micro-step {}", first->micro_step + 1) : "");
+                     says_when ? fmt::format(" in micro-step {}", first->micro_step + 1) : "");
 }
 
 }  // namespace longspan

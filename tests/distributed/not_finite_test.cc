@@ -133,7 +133,7 @@ TEST(NotFinite, NamesTheRankThatKeepsAShard) {
 TEST(NotFinite, SaysWhichMicroStep) {
   const Job job = MakeJob({1, 1, false});
   ASSERT_EQ(job.micro_steps(), 2);
-  ExpectFirst(job, 0, "lm_head.weight", kHuge, "the loss on rank 0, in micro-step 1");
+  ExpectFirst(job, 0, "lm_head.weight", kHuge, "the loss on rank 0 in micro-step 1");
 }
 
 TEST(NotFinite, ASkippedStepLeavesEverythingAndTheNextIsTaken) {
@@ -157,7 +157,7 @@ TEST(NotFinite, ASkippedStepLeavesEverythingAndTheNextIsTaken) {
     Poke(weights, "lm_head.weight", kHuge);
     const std::vector<float> poked = states();
     const StepResult result = TrainStep(mine.replica, mine.optimizer, batches, 0.1, 2, &guard);
-    EXPECT_EQ(result.skipped, "the loss on rank 0, in micro-step 1 is not finite");
+    EXPECT_EQ(result.skipped, "the loss on rank 0 in micro-step 1 is not finite");
     EXPECT_FALSE(std::isfinite(result.loss));
     EXPECT_TRUE(states() == poked);
     EXPECT_EQ(mine.optimizer.num_updates(), 1);
