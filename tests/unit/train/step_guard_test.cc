@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,10 @@ bool IsSpike(const std::vector<StepSample>& before, const StepSample& step, int6
   if (n < std::max<int64_t>(2, interval / 2 - 1)) return false;
   for (const auto what : {&StepSample::loss, &StepSample::grad_norm}) {
     double sum = 0, squares = 0;
-    for (int64_t i = 1; i <= n; ++i) sum += (before.end() - i)->*what;
+    const auto last = std::span(before).last(static_cast<size_t>(n));
+    for (const StepSample& sample : last) sum += sample.*what;
     const double mean = sum / static_cast<double>(n);
-    for (int64_t i = 1; i <= n; ++i) squares += std::pow((before.end() - i)->*what - mean, 2);
+    for (const StepSample& sample : last) squares += std::pow(sample.*what - mean, 2);
     if (step.*what - mean > factor * std::sqrt(squares / static_cast<double>(n - 1))) return true;
   }
   return false;
