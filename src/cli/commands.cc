@@ -14,7 +14,8 @@ namespace longspan {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"train", "[RECIPE.yml] [key=value ...]", "trains a model", TrainCommand},
+    {"train", "[RECIPE.yml] [key=value ...]", "trains a model", TrainCommand,
+     /*takes_processes=*/true},
     {"tokenize", "[RECIPE.yml] [key=value ...]", "writes the token ids of text to a file", TokenizeCommand},
     {"eval", "[RECIPE.yml] [key=value ...]", "loss by position, or retrieval from a long text", EvalCommand},
     {"generate", "[RECIPE.yml] [key=value ...]", "prints text that goes on from a prompt", GenerateCommand},

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +18,8 @@
 
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "comm/launched.h"
+#include "comm/mpi_comm.h"
 #include "core/check.h"
 #include "core/names.h"
 #include "core/output.h"
@@ -43,33 +47,40 @@ void RunCommand(std::span<const std::string> arguments) {
   Require(ExitCode::kUsage, !arguments.empty(),
           "no command given; `longspan train` trains, `longspan --help` lists all");
   const std::string& name = arguments[0];
+  const auto command = std::ranges::find(Commands(), name, &Command::name);
+  const bool is_command = command != Commands().end();
+  const std::optional<int> rank = LaunchedRank();
+  // Of several processes the first says what only one need say.
+  if (rank.value_or(0) > 0 && !(is_command && command->takes_processes)) return;
   if (name == "help" || name == "--help" || name == "-h") return Answer(MainHelp());
   if (name == "--version") return Answer(fmt::format("longspan {}\n", LONGSPAN_VERSION));
-  std::vector<std::string_view> names = {"help", "--help", "--version"};
-  for (const Command& command : Commands()) {
-    if (command.name == name) return command.run(arguments.subspan(1));
-    names.push_back(command.name);
+  if (is_command) {
+    Require(ExitCode::kUsage, !rank || command->takes_processes,
+            "{} runs in one process; start it without mpirun, with ranks=N if it is to take several", name);
+    return command->run(arguments.subspan(1));
   }
+  std::vector<std::string_view> names = {"help", "--help", "--version"};
+  for (const Command& known : Commands()) names.push_back(known.name);
   throw Error(fmt::format("unknown command '{}'{}", Shortened(name, kMaxShownBytes), Suggestion(name, names)),
               ExitCode::kUsage);
 }
 
-// Throws nothing: standard error may be closed or full as well.
+// Throws nothing: standard error may be closed or full as well. An empty message: another rank has said it.
 int Fail(ExitCode code, std::string_view message) {
   std::fflush(stdout);
-  std::fputs(fmt::format("longspan: error: {}\n", OneLine(message)).c_str(), stderr);
+  const std::optional<int> rank = LaunchedRank();
+  const std::string who = rank ? fmt::format("rank {}: ", *rank) : "";
+  if (!message.empty())
+    std::fputs(fmt::format("longspan: {}error: {}\n", who, OneLine(message)).c_str(), stderr);
   return static_cast<int>(code);
 }
 
-}  // namespace
-}  // namespace longspan
-
-int main(int argc, char** argv) {
-  using namespace longspan;
+// The exit code; says what went wrong.
+int Run(std::span<const std::string> arguments) {
   try {
     OpenStandardStreams();
     IgnoreSignalsOfWrites();
-    RunCommand(std::vector<std::string>(argv + 1, argv + argc));
+    RunCommand(arguments);
     return static_cast<int>(ExitCode::kOk);
   } catch (const Error& error) {
     return Fail(error.code(), error.what());
@@ -83,4 +94,13 @@ int main(int argc, char** argv) {
     return Fail(ExitCode::kInternal,
                 fmt::format("{}; this is a fault of longspan, please report it", error.what()));
   }
+}
+
+}  // namespace
+}  // namespace longspan
+
+int main(int argc, char** argv) {
+  const int exit_code = longspan::Run(std::vector<std::string>(argv + 1, argv + argc));
+  longspan::LeaveMpi(exit_code);
+  return exit_code;
 }

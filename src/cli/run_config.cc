@@ -145,7 +145,10 @@ KeyList TrainKeys(TrainConfig& config) {
            Or(-1, Between(1, kMostSteps)));
 
   keys.Group("Ranks");
-  keys.Add("ranks", &config.ranks, "Ranks of the run, threads of this process.", Between(1, kMostRanks));
+  keys.Add("ranks", &config.ranks,
+           "Ranks of the run: threads of this process or, started by mpirun, its processes, of which there "
+           "are then so many.",
+           Between(1, kMostRanks));
   keys.Add("threads_per_rank", &config.threads_per_rank,
            "Compute threads of a rank; 0: cores / ranks, at least 1.", Between(0, kMostThreads));
   keys.Add("data_parallelism", &config.data_parallelism,
@@ -280,8 +283,9 @@ void AddRunKeys(KeyList& keys, const KeyList& train, std::span<const std::string
   keys.Get("context_parallel_strategy").choices = NamesOf(StrategyTable());
 }
 
-TrainConfig LoadTrainConfig(std::span<const std::string> arguments) {
+TrainConfig LoadTrainConfig(std::span<const std::string> arguments, int64_t ranks) {
   TrainConfig config;
+  config.ranks = ranks;
   LoadKeys("train", TrainKeys(config), arguments);
   return config;
 }

@@ -2,13 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "cli/hardware_keys.h"
 #include "cli/help.h"
 #include "cli/run_config.h"
+#include "comm/agreement.h"
+#include "comm/hosts.h"
+#include "comm/launched.h"
+#include "comm/mpi_comm.h"
 #include "core/file.h"
+#include "core/format.h"
 #include "core/output.h"
 #include "plan/auto.h"
 #include "train/job.h"
@@ -21,7 +28,7 @@ namespace {
 
 // What was chosen when the run that goes on was begun, as its config.yml says; nothing if there is none, or
 // if it no longer fits.
-std::optional<TrainConfig> ChosenBefore(const Job& opened) {
+std::optional<TrainConfig> ChosenBefore(const Job& opened, const MemoryCheck& fit) {
   TrainConfig config = opened.config, before;
   if (config.resume == "none" || config.run_name.empty()) return std::nullopt;
   const std::string path = ConfigIn(opened.run_directory());
@@ -44,29 +51,91 @@ std::optional<TrainConfig> ChosenBefore(const Job& opened) {
     config.parameter_memory_host_offload = before.parameter_memory_host_offload;
     config.offload_directory = before.offload_directory;
   }
-  if (!FitHere(PrepareJobWithoutText(OfSameModel(opened, config))).fits()) return std::nullopt;
+  if (!fit(PrepareJobWithoutText(OfSameModel(opened, config))).fits()) return std::nullopt;
   Show(fmt::format("{:<9} as before, by {}\n", "chosen", path));
   return config;
 }
 
-// With nothing left to choose; shows what was chosen and why.
-TrainConfig Chosen(const Job& opened) {
-  if (std::optional<TrainConfig> before = ChosenBefore(opened)) return *before;
+// With nothing left to choose; shows what was chosen and why. The ranks are spread over so many machines.
+TrainConfig Chosen(const Job& opened, int num_hosts) {
+  const MemoryCheck fit = [&](const Job& job) { return FitHere(job, num_hosts); };
+  if (std::optional<TrainConfig> before = ChosenBefore(opened, fit)) return *before;
   std::optional<Hardware> hardware;
   if (LeavesStrategy(opened.config)) hardware = LoadHardware(opened.config.hardware);
-  const AutoChoice choice = ChooseAuto(opened, FitHere, hardware ? &*hardware : nullptr);
+  const AutoChoice choice = ChooseAuto(opened, fit, hardware ? &*hardware : nullptr);
   Show(AutoText(choice));
   return choice.config;
+}
+
+// The job with nothing left open.
+Job Resolved(Job opened, int num_hosts) {
+  if (LeavesPolicy(opened.config) || LeavesStrategy(opened.config)) opened.config = Chosen(opened, num_hosts);
+  return PrepareJob(std::move(opened));
+}
+
+// Of the program that runs: other code may compute other bits.
+std::string ProgramText() {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  const MappedFile program("/proc/self/exe");
+  for (const std::byte byte : program.bytes()) hash = (hash ^ static_cast<uint64_t>(byte)) * 1099511628211u;
+  return fmt::format("{} bytes, FNV-1a {:016x}", program.bytes().size(), hash);
+}
+
+// Of what was read: each rank reads for itself, and what is there may differ from host to host.
+std::string InputsText(const Job& opened) {
+  std::string text;
+  const auto add = [&](const std::string& path, const Corpus& corpus) {
+    text += fmt::format("{}: {}, {}\n", path, Plural(corpus.num_documents(), "document"),
+                        Plural(corpus.total_tokens(), "token"));
+  };
+  for (const DataSource& source : opened.sources) add(source.path, *source.corpus);
+  if (opened.eval_corpus) add(opened.config.eval_data_path, *opened.eval_corpus);
+  return text + opened.model_json;
+}
+
+// One rank of those that a launcher has started as processes. What a recipe leaves open the first resolves
+// for all, as clocks, memory and files may differ.
+void TrainProcess(std::span<const std::string> arguments, Comm& world) {
+  TrainConfig config = LoadTrainConfig(arguments, world.size());
+  Require(
+      ExitCode::kUsage, config.ranks == world.size(),
+      "ranks is {}, but there are {} as the launcher started that many processes; start {}, or leave ranks "
+      "out",
+      config.ranks, world.size(), config.ranks);
+  const std::vector<Host> hosts = FindHosts(world);
+  if (config.threads_per_rank == 0) {
+    config.threads_per_rank = hosts[0].num_cores;
+    for (const Host& host : hosts)
+      config.threads_per_rank =
+          std::clamp<int64_t>(host.num_cores / host.num_ranks(), 1, config.threads_per_rank);
+  }
+  RequireAgreement(world, "the program", ProgramText());
+  RequireAgreement(world, "the recipe", WriteRecipe(config));
+  Job opened = OpenText(OpenModel(config));
+  RequireAgreement(world, "model and data", InputsText(opened));
+
+  std::optional<Job> job;
+  if (world.rank() == 0) job = Resolved(std::move(opened), NumFullHosts(hosts));
+  const std::string recipe = ShareText(world, job ? WriteRecipe(job->config) : "");
+  if (!job) {
+    TrainConfig resolved;
+    LoadKeysFromText("train", TrainKeys(resolved), recipe, "the first rank's configuration");
+    opened.config = resolved;
+    job = PrepareJob(std::move(opened));
+  }
+  TrainRank(*job, recipe, world, hosts);
 }
 
 }  // namespace
 
 void TrainCommand(std::span<const std::string> arguments) {
-  if (WantsHelp(arguments)) return Answer(TrainHelp());
-  if (!arguments.empty() && arguments[0] == "--help=markdown") return Answer(KeyReference());
-  Job opened = OpenText(OpenModel(LoadTrainConfig(arguments)));
-  if (LeavesPolicy(opened.config) || LeavesStrategy(opened.config)) opened.config = Chosen(opened);
-  const Job job = PrepareJob(std::move(opened));
+  const std::optional<int> launched = LaunchedRank();
+  if (WantsHelp(arguments) || (!arguments.empty() && arguments[0] == "--help=markdown")) {
+    if (launched.value_or(0) == 0) Answer(WantsHelp(arguments) ? TrainHelp() : KeyReference());
+    return;
+  }
+  if (launched) return RunMpiRank([&](Comm& world) { TrainProcess(arguments, world); });
+  const Job job = Resolved(OpenText(OpenModel(LoadTrainConfig(arguments))), /*num_hosts=*/1);
   Train(job, WriteRecipe(job.config));
 }
 

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kNumLargest = 3;
 
+int RanksHere(const Job& job, int num_hosts) { return (job.mesh.ranks() + num_hosts - 1) / num_hosts; }
+
 }  // namespace
 
 int64_t TotalBytes(const std::map<std::string, int64_t>& memory) {
@@ -38,8 +40,8 @@ std::string LargestText(const std::map<std::string, int64_t>& memory) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-MemoryFit FitHere(const Job& job) {
-  const int64_t machine = PhysicalMemory() / job.mesh.ranks(), limit = job.device_memory_limit();
+MemoryFit FitHere(const Job& job, int num_hosts) {
+  const int64_t machine = PhysicalMemory() / RanksHere(job, num_hosts), limit = job.device_memory_limit();
   const DryRun dry = RunDryOfLargest(job);
   MemoryFit fit;
   fit.device_bytes = TotalBytes(dry.memory);
@@ -54,13 +56,14 @@ MemoryFit FitHere(const Job& job) {
   return fit;
 }
 
-void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory) {
+void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory, int num_hosts) {
   const int64_t total = TotalBytes(memory);
-  if (total <= PhysicalMemory() / job.mesh.ranks()) return;
+  const int ranks_here = RanksHere(job, num_hosts);
+  if (total <= PhysicalMemory() / ranks_here) return;
   throw Error(
       fmt::format("the run needs {} a rank on {}, and this machine has {}; the largest are {}. Shorten "
                   "max_target_length, or take a smaller model{}{}",
-                  FormatBytes(total), Plural(job.mesh.ranks(), "rank"), FormatBytes(PhysicalMemory()),
+                  FormatBytes(total), Plural(ranks_here, "rank"), FormatBytes(PhysicalMemory()),
                   LargestText(memory), job.mesh.groups() > 1 ? " or fewer data parallel ranks" : "",
                   job.mesh.ranks() > 1 && !job.config.shard_parameters && !job.forward_only
                       ? ", or set shard_parameters=true"
@@ -68,10 +71,11 @@ void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory)
       ExitCode::kResource);
 }
 
-void RequireWithinLimit(const Job& job, const DryRun& dry) {
+void RequireWithinLimit(const Job& job, const DryRun& dry, int num_hosts) {
   const int64_t total = TotalBytes(dry.memory), limit = job.device_memory_limit();
   if (limit == 0 || total <= limit) return;
-  const std::vector<std::string> advice = WhatFits(job, FitHere);
+  const std::vector<std::string> advice =
+      WhatFits(job, [&](const Job& other) { return FitHere(other, num_hosts); });
   throw Error(
       fmt::format(
           "a rank takes {} of device memory ({} bytes), and device_memory_limit is {} ({} bytes); the "

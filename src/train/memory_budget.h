@@ -23,19 +23,20 @@ struct MemoryFit {
 // Of a job that is resolved: as training on this machine takes it, or as a plan for another does.
 using MemoryCheck = std::function<MemoryFit(const Job&)>;
 
-// On this machine, whose memory is that of devices and hosts alike, and within device_memory_limit.
-MemoryFit FitHere(const Job& job);
+// On this machine, whose memory is that of devices and hosts alike, and within device_memory_limit. The ranks
+// are spread over so many machines, evenly.
+MemoryFit FitHere(const Job& job, int num_hosts = 1);
 
 int64_t TotalBytes(const std::map<std::string, int64_t>& memory);
 std::vector<std::pair<std::string, int64_t>> LargestFirst(const std::map<std::string, int64_t>& memory);
 // "weights 1.20 GiB, optimizer 800 MiB, gradients 1.00 MiB": the largest three.
 std::string LargestText(const std::map<std::string, int64_t>& memory);
 
-// Throws Error(kResource) naming the largest tensors if the ranks together need more than the machine's
+// Throws Error(kResource) naming the largest tensors if the ranks on this machine together need more than its
 // memory.
-void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory);
+void RequireMemory(const Job& job, const std::map<std::string, int64_t>& memory, int num_hosts = 1);
 // Throws Error(kResource) if the rank that takes most takes more than device_memory_limit; it names the
 // largest tensors and the keys with which the run would fit. `dry` is of that rank.
-void RequireWithinLimit(const Job& job, const DryRun& dry);
+void RequireWithinLimit(const Job& job, const DryRun& dry, int num_hosts = 1);
 
 }  // namespace longspan

@@ -130,12 +130,32 @@ std::string DataLines(const Job& job, const DataSource& source) {
 }  // namespace
 
 MachinePeak FindPeak(const Job& job) {
-  if (job.config.peak_tflops > 0) return {job.config.peak_tflops * 1e12, "given"};
-  const CpuPeak peak = MeasureCpuPeak(job.dtype, NumThreads(job));
-  return {peak.flops_per_second, peak.unit + ", measured"};
+  const int num_threads = NumThreads(job);
+  if (job.config.peak_tflops > 0) return {job.config.peak_tflops * 1e12, num_threads, "given"};
+  const CpuPeak peak = MeasureCpuPeak(job.dtype, num_threads);
+  return {peak.flops_per_second, num_threads, peak.unit + ", measured"};
 }
 
-std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& dry) {
+MachinePeak FindPeak(const Job& job, Comm& world, std::span<const Host> hosts) {
+  // Each rank's threads, or where they are more than a host's cores, these by its first rank.
+  const Host& host = HostOf(hosts, world.rank());
+  const int64_t wanted = job.config.threads_per_rank;
+  const bool is_crowded = wanted * host.num_ranks() > host.num_cores,
+             is_first = host.ranks[0] == world.rank();
+  const int mine = is_crowded ? (is_first ? host.num_cores : 0) : static_cast<int>(wanted);
+  const bool is_given = job.config.peak_tflops > 0;
+  CpuPeak peak;
+  world.Barrier();
+  if (mine > 0 && !is_given) peak = MeasureCpuPeak(job.dtype, mine);
+  double sums[2] = {peak.flops_per_second, static_cast<double>(mine)};
+  world.SumOverRanks(sums);
+  const int num_threads = static_cast<int>(sums[1]);
+  if (is_given) return {job.config.peak_tflops * 1e12, num_threads, "given"};
+  return {sums[0], num_threads, peak.unit + ", measured"};
+}
+
+std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& dry,
+                        std::span<const Host> hosts) {
   const TrainConfig& c = job.config;
   const ModelConfig& m = job.model;
   std::string text;
@@ -143,7 +163,9 @@ std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& d
 
   line("machine", fmt::format("{}, {}, {}; {} peak {:.0f} GFLOP/s on {} ({})", CpuModel(),
                               Plural(NumCores(), "core"), FormatBytes(PhysicalMemory()), c.dtype,
-                              peak.flops_per_second / 1e9, Plural(NumThreads(job), "thread"), peak.source));
+                              peak.flops_per_second / 1e9, Plural(peak.num_threads, "thread"), peak.source));
+  if (!hosts.empty())
+    for (const std::string& text_of_host : DescribeHosts(hosts)) line("hosts", text_of_host);
   line("target", fmt::format("{}, {} × {}", CpuTargetName(), Plural(c.ranks, "rank"),
                              Plural(c.threads_per_rank, "thread")));
   const std::string fsdp =

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/profiled_backend.h"
+#include "comm/agreement.h"
 #include "comm/thread_comm.h"
 #include "core/clock.h"
 #include "core/format.h"
@@ -342,39 +343,75 @@ void Trainer::Run() {
   }
 }
 
+// The checkpoint to go on from; empty: none. Throws Error if the run cannot.
+std::string FindCheckpoint(const Job& job) {
+  const std::string checkpoint = CheckpointToResume(job.run_directory(), job.config.resume);
+  if (!checkpoint.empty()) CheckCheckpointModel(checkpoint, job.model);
+  return checkpoint;
+}
+
+// Shows what the run is, if `shows`, and throws Error if the memory for it isn't there.
+void RequireRoom(const Job& job, const MachinePeak& peak, const std::string& checkpoint,
+                 std::span<const Host> hosts, bool shows) {
+  const int num_hosts = NumFullHosts(hosts);
+  RequireMemory(job, {{"sequences", SequenceBytes(job)}}, num_hosts);  // before a dry run makes one
+  const DryRun dry = RunDryOfLargest(job);
+  if (shows) Show(StartReport(job, peak, dry, hosts));
+  if (shows && !checkpoint.empty()) Show(fmt::format("{:<9} {}\n", "resume", checkpoint));
+  RequireWithinLimit(job, dry, num_hosts);
+  RequireMemory(job, dry.AllMemory(), num_hosts);
+}
+
+// A rank's whole run. `directory` is the first rank's to make, and lasts until the run has ended on all.
+void RunRank(const Job& job, const std::string& config_yaml, const std::string& checkpoint, double peak_flops,
+             Comm& world, Profile* profile, std::unique_ptr<RunDirectory>& directory) {
+  Trainer trainer(job, world, peak_flops, profile);
+  const AbortOnUnwind guard(world);  // peers may be reading the trainer's memory
+  trainer.Start(checkpoint);
+  // Only now, with every input read, does the run's directory change.
+  if (world.rank() == 0)
+    directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
+                                               config_yaml, trainer.step());
+  world.Barrier();
+  trainer.Run();
+}
+
+void ShowEnd(const Job& job, const Profile* profile) {
+  Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
+  Show(fmt::format("report    {}\n", ReportIn(job.run_directory())));
+  if (profile != nullptr)
+    Show(fmt::format("profile   {}: {}\n", ProfileIn(job.run_directory()), profile->Describe()));
+  if (job.config.enable_checkpointing)
+    Show(fmt::format("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory()))));
+}
+
 }  // namespace
 
 void Train(const Job& job, const std::string& config_yaml) {
-  const std::string checkpoint = CheckpointToResume(job.run_directory(), job.config.resume);
-  if (!checkpoint.empty()) CheckCheckpointModel(checkpoint, job.model);
+  const std::string checkpoint = FindCheckpoint(job);
   const MachinePeak peak = FindPeak(job);
-  RequireMemory(job, {{"sequences", SequenceBytes(job)}});  // before a dry run makes one
-  const DryRun dry = RunDryOfLargest(job);
-  Show(StartReport(job, peak, dry));
-  if (!checkpoint.empty()) Show(fmt::format("{:<9} {}\n", "resume", checkpoint));
-  RequireWithinLimit(job, dry);
-  RequireMemory(job, dry.AllMemory());
-
+  RequireRoom(job, peak, checkpoint, {}, /*shows=*/true);
   std::unique_ptr<Profile> profile;
   if (job.config.profile) profile = std::make_unique<Profile>(job.config);
-  std::unique_ptr<RunDirectory> directory;  // ours until the end
+  std::unique_ptr<RunDirectory> directory;
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
-    Trainer trainer(job, world, peak.flops_per_second, profile.get());
-    const AbortOnUnwind guard(world);  // peers may be reading the trainer's memory
-    trainer.Start(checkpoint);
-    // Only now, with every input read, does the run's directory change.
-    if (world.rank() == 0)
-      directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
-                                                 config_yaml, trainer.step());
-    world.Barrier();
-    trainer.Run();
+    RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, profile.get(), directory);
   });
+  ShowEnd(job, profile.get());
+}
 
-  Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
-  Show(fmt::format("report    {}\n", ReportIn(job.run_directory())));
-  if (profile) Show(fmt::format("profile   {}: {}\n", ProfileIn(job.run_directory()), profile->Describe()));
-  if (job.config.enable_checkpointing)
-    Show(fmt::format("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory()))));
+void TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts) {
+  Require(ExitCode::kUsage, !job.config.profile,
+          "profile=true traces ranks that are threads of one process; start it without mpirun, with ranks={}",
+          job.config.ranks);
+  const std::string checkpoint = FindCheckpoint(job);
+  RequireAgreement(world, "the checkpoint to go on from", checkpoint.empty() ? "none" : checkpoint);
+  const MachinePeak peak = FindPeak(job, world, hosts);
+  const bool is_lead = world.rank() == 0;
+  RequireRoom(job, peak, checkpoint, hosts, is_lead);
+  std::unique_ptr<RunDirectory> directory;
+  RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, nullptr, directory);
+  if (is_lead) ShowEnd(job, nullptr);
 }
 
 std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops) {

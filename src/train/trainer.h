@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "comm/hosts.h"
 #include "data/packing.h"
 #include "model/flops.h"
 #include "train/job.h"
@@ -42,6 +44,9 @@ StepResult TrainStep(Replica& replica, Optimizer& optimizer, const StepBatches& 
 // checkpoints. `config_yaml` is job.config as a recipe, for config.yml. Throws Error; what was saved before
 // stays.
 void Train(const Job& job, const std::string& config_yaml);
+// The same on ranks that are processes, by the one of `world`, which runs on one of `hosts`. All have the
+// same job. The first rank alone shows and writes. Collective.
+void TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts);
 
 // The job's steps from its initial weights, with nothing read, shown or written: what each measured. MFU is
 // against `peak_flops`, FLOP/s; 0: none. Throws Error, also where the machine's memory is not enough.
