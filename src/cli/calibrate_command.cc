@@ -118,10 +118,11 @@ std::string HardwareFile(const bench::Calibration& calibration, const std::strin
              "# Fitted to two measurements each: attention's efficiency and GB/s, to one document and to "
              "short "
              "ones.\n"
-             "# Taken from others: host_gbps, half of memory_gbps.\n",
+             "# Taken from others: host_gbps, half of memory_gbps.\n{}",
              date, hardware.cpu_model, Plural(hardware.cores, "core"), hardware.cpu_target,
              calibration.bfloat16_unit, calibration.float32_unit,
-             calibration.direct_disk ? "past the page cache" : "through the page cache") +
+             calibration.direct_disk ? "past the page cache" : "through the page cache",
+             calibration.disturbed ? "# Beside other work, so that some rates are too low.\n" : "") +
          WriteChanges(keys);
 }
 

@@ -61,6 +61,25 @@ Json MemoryJson(const std::map<std::string, int64_t>& memory) {
   return json;
 }
 
+// What is planned, on what.
+std::string Subject(const Job& job, const Hardware& hardware, const Plan& plan) {
+  const TrainConfig& c = job.config;
+  std::string text =
+      Line("machine", fmt::format("{}: {} of {}, {:g} TFLOP/s each in {}", hardware.hardware_name,
+                                  Plural(job.mesh.ranks(), "device"), FormatBytes(plan.device_memory_limit),
+                                  RankHardware(job, hardware).peak_flops(job.dtype) / 1e12, c.dtype));
+  text += Line("model", fmt::format("{}: {} parameters", c.model_path, Grouped(job.model.num_parameters())));
+  text += Line("mesh", fmt::format("data {} × fsdp {} × ring {} × ulysses {}; strategy {}, layout {}",
+                                   job.mesh.data, job.mesh.fsdp, job.mesh.ring, job.mesh.ulysses,
+                                   StrategiesOf(job), c.context_parallel_layout));
+  text += Line("step",
+               fmt::format("{} of {} tokens ({}), {} of each, in {}", Plural(c.global_batch_size, "sequence"),
+                           Grouped(c.max_target_length), FormatLength(c.max_target_length),
+                           Plural(std::ssize(job.EqualDocuments()), "document"),
+                           Plural(job.micro_steps(), "micro-step")));
+  return text;
+}
+
 }  // namespace
 
 std::string FormatSeconds(double seconds) {
@@ -96,21 +115,7 @@ std::string TextTable(const std::vector<std::string>& header,
 }
 
 std::string PlanTable(const Job& job, const Hardware& hardware, const Plan& plan, const AutoChoice& choice) {
-  const TrainConfig& c = job.config;
-  std::string text = AutoText(choice);
-  text +=
-      Line("machine", fmt::format("{}: {} of {}, {:g} TFLOP/s each in {}", hardware.hardware_name,
-                                  Plural(job.mesh.ranks(), "device"), FormatBytes(plan.device_memory_limit),
-                                  RankHardware(job, hardware).peak_flops(job.dtype) / 1e12, c.dtype));
-  text += Line("model", fmt::format("{}: {} parameters", c.model_path, Grouped(job.model.num_parameters())));
-  text += Line("mesh", fmt::format("data {} × fsdp {} × ring {} × ulysses {}; strategy {}, layout {}",
-                                   job.mesh.data, job.mesh.fsdp, job.mesh.ring, job.mesh.ulysses,
-                                   StrategiesOf(job), c.context_parallel_layout));
-  text += Line("step",
-               fmt::format("{} of {} tokens ({}), {} of each, in {}", Plural(c.global_batch_size, "sequence"),
-                           Grouped(c.max_target_length), FormatLength(c.max_target_length),
-                           Plural(std::ssize(job.EqualDocuments()), "document"),
-                           Plural(job.micro_steps(), "micro-step")));
+  std::string text = AutoText(choice) + Subject(job, hardware, plan);
   text += Line("memory",
                fmt::format("{} a device of {}: {}", FormatBytes(plan.device_memory_bytes),
                            FormatBytes(plan.device_memory_limit),
@@ -150,7 +155,7 @@ std::string PlanPage(const Job& job, const Hardware& hardware, const Plan& plan,
     lanes.push_back(
         {std::string(Name(static_cast<Lane>(lane))), FormatSeconds(busy), Percent(busy / plan.step_seconds)});
   }
-  std::string body;
+  std::string body = fmt::format("<pre>{}</pre>\n", EscapeHtml(Subject(job, hardware, plan)));
   if (!choice.empty()) body += fmt::format("<h2>Chosen</h2>\n<pre>{}</pre>\n", EscapeHtml(AutoText(choice)));
   if (!plan.would_fit.empty())
     body += fmt::format("<h2>Would fit</h2>\n<pre>{}</pre>\n",

@@ -233,7 +233,12 @@ Timeline Simulate(const WorkLog& log, const Machine& machine, int rank, bool wit
       }
     }
   }
-  timeline.seconds = std::max(now, *std::ranges::max_element(free_at));
+  const auto last = std::ranges::max_element(free_at);
+  if (*last > now) {  // the step ends with what is written last
+    timeline.waited[Index(LaneOfQueue(static_cast<size_t>(last - free_at.begin())))] += *last - now;
+    now = *last;
+  }
+  timeline.seconds = now;
   return timeline;
 }
 

@@ -262,8 +262,14 @@ void CheckPasses(const Job& job) {
   std::pair<int64_t, std::string> longest;
   for (const DataSource& source : job.sources) FindLonger(*source.corpus, longest);
   if (job.eval_corpus) FindLonger(*job.eval_corpus, longest);
-  if (job.sources.empty())
-    longest = {job.EqualDocuments().front().size(), "that is planned with (document_length)"};
+  if (job.sources.empty()) {
+    const int64_t planned = job.EqualDocuments().front().size();
+    Require(
+        ExitCode::kUsage, planned <= job.config.tokens_per_pass,
+        "a document of {} tokens, as is planned with, has to be in one pass of at most tokens_per_pass {}; "
+        "give document_length, the tokens of a document in the mean",
+        planned, job.config.tokens_per_pass);
+  }
   Require(
       ExitCode::kUsage, longest.first <= job.config.tokens_per_pass,
       "tokens_per_pass {} is less than the {} tokens of the document {}, which has to be in one pass; give "
