@@ -86,7 +86,7 @@ std::string MetricsLine(const StepMetrics& m) {
   return line.dump() + "\n";
 }
 
-std::vector<StepMetrics> ReadMetrics(const std::string& path) {
+std::vector<StepMetrics> ReadStepMetrics(const std::string& path) {
   const std::string text = ReadTextFile(path);
   std::vector<StepMetrics> steps;
   for (size_t begin = 0; begin < text.size();) {

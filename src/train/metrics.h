@@ -35,7 +35,7 @@ std::string MetricsLine(const StepMetrics& metrics);
 
 // The steps of a metrics.jsonl, in order; a line that none of ours looks like is left out. A loss or norm
 // that was not finite is NaN. Throws Error as ReadTextFile does.
-std::vector<StepMetrics> ReadMetrics(const std::string& path);
+std::vector<StepMetrics> ReadStepMetrics(const std::string& path);
 
 // Appends lines to a file, each with one write.
 class MetricsLog {

@@ -20,7 +20,7 @@ void RunLog::Add(const StepMetrics& metrics) {
 void RunLog::WriteReport(const RankReport& rank) const {
   const std::string run = job_.run_directory();
   WriteFileAtomically(ReportIn(run),
-                      RunPage(job_, ReadMetrics(MetricsIn(run)), rank, ReadTextFile(ConfigIn(run))));
+                      RunPage(job_, ReadStepMetrics(MetricsIn(run)), rank, ReadTextFile(ConfigIn(run))));
 }
 
 }  // namespace longspan

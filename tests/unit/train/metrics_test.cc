@@ -60,7 +60,7 @@ TEST(MetricsLine, KeepsEveryDigitAndTheOrderOfFields) {
   EXPECT_EQ(full["offload_wait_seconds"], 0.25);
 }
 
-TEST(ReadMetrics, ReadsWhatWasWrittenAndLeavesOutWhatWasNot) {
+TEST(ReadStepMetrics, ReadsWhatWasWrittenAndLeavesOutWhatWasNot) {
   StepMetrics full, bare;
   full.step = 7;
   full.loss = 1.0 / 3;
@@ -83,7 +83,7 @@ TEST(ReadMetrics, ReadsWhatWasWrittenAndLeavesOutWhatWasNot) {
   const std::string path = testing::TempDir() + "longspan_read_metrics_test.jsonl";
   WriteFileAtomically(path, MetricsLine(full) + "{\"step\":\"x\"}\n[1]\nno JSON\n\n" + MetricsLine(bare) +
                                 "{\"step\":9,\"lo");
-  const std::vector<StepMetrics> read = ReadMetrics(path);
+  const std::vector<StepMetrics> read = ReadStepMetrics(path);
   RemoveFile(path);
   ASSERT_EQ(read.size(), 2u);
   EXPECT_EQ(MetricsLine(read[0]), MetricsLine(full));
