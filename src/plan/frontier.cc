@@ -23,14 +23,10 @@ Job OpenedModel(const TrainConfig& config, int64_t document_length) {
   return opened;
 }
 
-// One sequence over all ranks, with as little kept as can be: shards of the weights, and layers' inputs
-// on the device or with the host.
-Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_length,
-              const std::string& strategy, bool offload, const Hardware& hardware) {
-  config.remat_policy = "custom";
-  for (const PlacementKey& key : kPlacementKeys) config.*key.field = "remat";
-  config.decoder_layer_input = offload ? "offload" : "device";
-  if (!offload && !config.offloads_state()) config.offload_directory.clear();
+// One sequence over all ranks, with shards of the weights.
+Plan MemoryOf(const TrainConfig& given, int ranks, int64_t length, int64_t document_length,
+              const std::string& strategy, const MemoryRung& rung, const Hardware& hardware) {
+  TrainConfig config = WithRung(given, rung);
   config.ranks = ranks;
   config.max_target_length = length;
   config.global_batch_size = 1;
@@ -42,17 +38,18 @@ Plan MemoryOf(TrainConfig config, int ranks, int64_t length, int64_t document_le
 }
 
 Frontier::Reach ReachOf(const TrainConfig& config, int ranks, int64_t document_length,
-                        const std::string& strategy, bool offload, const Hardware& hardware) {
+                        const std::string& strategy, const MemoryRung& rung, const Hardware& hardware) {
   Plan longest_plan;
   const auto fits = [&](int64_t length) {
-    Plan plan = MemoryOf(config, ranks, length, document_length, strategy, offload, hardware);
+    Plan plan = MemoryOf(config, ranks, length, document_length, strategy, rung, hardware);
     if (!plan.fits) return false;
     longest_plan = std::move(plan);
     return true;
   };
   Frontier::Reach reach = {.ranks = ranks,
                            .longest = 0,
-                           .strategy = strategy + (offload ? ", inputs offloaded" : ""),
+                           .strategy = strategy,
+                           .kept = std::string(rung.name),
                            .largest_memory = {}};
   if (!fits(kShortest)) return reach;
   int64_t good = kShortest;
@@ -67,15 +64,17 @@ Frontier::Reach ReachOf(const TrainConfig& config, int ranks, int64_t document_l
   return reach;
 }
 
-// The longest of what ring and usp reach, with and without the host's memory: which of them takes less
-// depends on heads and ranks.
+// The longest of what ring and usp reach on the ladder's last rungs, where a layer keeps its input alone:
+// which of them takes less depends on heads and ranks, and on the host's memory.
 Frontier::Reach LongestReach(const TrainConfig& config, int ranks, int64_t document_length,
                              const Hardware& hardware) {
-  Frontier::Reach longest = {.ranks = ranks, .longest = 0, .strategy = "ring", .largest_memory = {}};
+  Frontier::Reach longest = {
+      .ranks = ranks, .longest = 0, .strategy = "ring", .kept = "", .largest_memory = {}};
   for (const char* strategy : {"ring", "usp"}) {
     if (ranks == 1 && strategy == std::string_view("usp")) continue;
-    for (const bool offload : {false, true}) {
-      Frontier::Reach reach = ReachOf(config, ranks, document_length, strategy, offload, hardware);
+    for (const MemoryRung& rung : MemoryLadder()) {
+      if (rung.context != "remat") continue;
+      Frontier::Reach reach = ReachOf(config, ranks, document_length, strategy, rung, hardware);
       if (reach.longest > longest.longest) longest = std::move(reach);
     }
   }
@@ -90,9 +89,12 @@ std::string LargestText(const Frontier::Reach& reach) {
 }
 
 std::vector<std::string> ReachRow(const Frontier::Reach& reach) {
-  return {std::to_string(reach.ranks), reach.longest == 0 ? "none" : FormatLength(reach.longest),
+  return {std::to_string(reach.ranks),
+          reach.longest == 0 ? "none" : FormatLength(reach.longest),
           reach.longest == 0 ? "" : FormatLength(reach.longest / reach.ranks),
-          reach.longest == 0 ? "" : reach.strategy, LargestText(reach)};
+          reach.longest == 0 ? "" : reach.strategy,
+          reach.longest == 0 ? "" : reach.kept,
+          LargestText(reach)};
 }
 
 std::vector<std::string> LengthRow(const Candidate& c) {
@@ -108,8 +110,8 @@ std::vector<std::string> LengthRow(const Candidate& c) {
           c.plan.bound_by};
 }
 
-const std::vector<std::string> kReachHeader = {"devices", "longest", "a device", "strategy",
-                                               "largest in memory"};
+const std::vector<std::string> kReachHeader = {"devices",  "longest", "a device",
+                                               "strategy", "kept",    "largest in memory"};
 const std::vector<std::string> kLengthHeader = {"length", "context × data", "strategy", "kept",    "step",
                                                 "MFU",    "tokens/s",       "memory",   "bound by"};
 
@@ -143,8 +145,10 @@ std::string FrontierTable(const Frontier& frontier) {
 std::string FrontierJson(const Frontier& frontier) {
   Json json = {{"longest", Json::array()}, {"by_length", Json::array()}};
   for (const Frontier::Reach& r : frontier.reach)
-    json["longest"].push_back(
-        {{"ranks", r.ranks}, {"max_target_length", r.longest}, {"context_parallel_strategy", r.strategy}});
+    json["longest"].push_back({{"ranks", r.ranks},
+                               {"max_target_length", r.longest},
+                               {"context_parallel_strategy", r.strategy},
+                               {"kept", r.kept}});
   for (const Candidate& c : frontier.by_length)
     json["by_length"].push_back({{"max_target_length", c.config.max_target_length},
                                  {"context_parallel_strategy", c.split.strategy},

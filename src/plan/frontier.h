@@ -12,8 +12,8 @@ namespace longspan {
 struct Frontier {
   struct Reach {
     int ranks = 0;
-    int64_t longest = 0;  // tokens of one sequence over all of them; 0: nothing fits
-    std::string strategy;
+    int64_t longest = 0;         // tokens of one sequence over all of them; 0: nothing fits
+    std::string strategy, kept;  // kept: the rung of the ladder
     std::vector<std::pair<std::string, int64_t>> largest_memory;  // there, by name
   };
   std::vector<Reach> reach;          // 1, 2, 4, … config.ranks ranks

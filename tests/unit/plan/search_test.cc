@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/check.h"
@@ -100,6 +101,16 @@ TEST(FrontierTest, MoreRanksReachFurther) {
   EXPECT_EQ(frontier.reach.back().ranks, 6);
   for (size_t i = 1; i < frontier.reach.size(); ++i)
     EXPECT_GT(frontier.reach[i].longest, frontier.reach[i - 1].longest);
+  for (const Frontier::Reach& reach : frontier.reach)  // its plan fits, and none half as long again does
+    for (const int64_t length : {reach.longest, reach.longest + reach.longest / 2}) {
+      const auto rung = std::ranges::find(MemoryLadder(), reach.kept, &MemoryRung::name);
+      ASSERT_NE(rung, MemoryLadder().end()) << reach.kept;
+      TrainConfig config = WithRung(Config(length, reach.ranks), *rung);
+      config.shard_parameters = reach.ranks > 1;
+      config.context_parallel_strategy = {{"", reach.strategy}};
+      const Plan plan = PlanMemory(PrepareJobWithoutText(OpenModel(config)), SmallMachine(0.25));
+      EXPECT_EQ(plan.fits, length == reach.longest) << reach.ranks << " ranks, " << length;
+    }
   ASSERT_FALSE(frontier.by_length.empty());
   EXPECT_EQ(frontier.by_length.front().config.max_target_length, 4096);
   for (const Candidate& c : frontier.by_length) EXPECT_TRUE(c.memory.fits());
