@@ -119,6 +119,14 @@ std::optional<Job> Together(const Job& job, const Hardware& hardware) {
   return OfSequences(job, job.mesh.groups(), sequences * length);
 }
 
+// All but time, of the rank that takes most.
+Plan OfMemory(const Job& job, const Hardware& hardware) {
+  Plan plan;
+  SplitMemory(RunDryOfLargest(job, !hardware.is_cpu()), hardware.is_cpu(), plan);
+  CheckFit(job, hardware, plan);
+  return plan;
+}
+
 struct Timing {
   const Hardware& hardware;
   const Machine& rates;
@@ -184,11 +192,7 @@ Hardware RankHardware(const Job& job, const Hardware& machine) {
 Plan PlanMemory(const Job& job, const Hardware& machine) {
   const Hardware hardware = RankHardware(job, machine);
   const std::optional<Job> together = Together(job, hardware);
-  Plan plan;
-  plan.pairs_by_rank = PairsByRank(job);
-  SplitMemory(RunDryOfLargest(together ? *together : job, !hardware.is_cpu()), hardware.is_cpu(), plan);
-  CheckFit(job, hardware, plan);
-  return plan;
+  return OfMemory(together ? *together : job, hardware);
 }
 
 MemoryCheck FitOn(const Hardware& machine) {
@@ -200,10 +204,12 @@ MemoryCheck FitOn(const Hardware& machine) {
 
 Plan MakePlan(const Job& job, const Hardware& machine, bool with_spans) {
   const Hardware hardware = RankHardware(job, machine);
-  Plan plan = PlanMemory(job, machine);
-  const Machine rates(hardware, job.mesh.ranks(), job.micro_steps());
   const std::optional<Job> together = Together(job, hardware);
-  TimeManyMicroSteps(together ? *together : job, {hardware, rates, BusiestRank(plan), with_spans}, plan);
+  const Job& as_run = together ? *together : job;
+  Plan plan = OfMemory(as_run, hardware);
+  plan.pairs_by_rank = PairsByRank(job);
+  const Machine rates(hardware, job.mesh.ranks(), job.micro_steps());
+  TimeManyMicroSteps(as_run, {hardware, rates, BusiestRank(plan), with_spans}, plan);
   plan.step_seconds = plan.timeline.seconds;
   plan.bound_by = plan.timeline.bound_by();
 
