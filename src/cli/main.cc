@@ -5,11 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
-#include <exception>
-#include <filesystem>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +19,7 @@
 #include "core/check.h"
 #include "core/names.h"
 #include "core/output.h"
+#include "core/report_error.h"
 
 namespace longspan {
 namespace {
@@ -65,16 +62,6 @@ void RunCommand(std::span<const std::string> arguments) {
               ExitCode::kUsage);
 }
 
-// Throws nothing: standard error may be closed or full as well. An empty message: another rank has said it.
-int Fail(ExitCode code, std::string_view message) {
-  std::fflush(stdout);
-  const std::optional<int> rank = LaunchedRank();
-  const std::string who = rank ? fmt::format("rank {}: ", *rank) : "";
-  if (!message.empty())
-    std::fputs(fmt::format("longspan: {}error: {}\n", who, OneLine(message)).c_str(), stderr);
-  return static_cast<int>(code);
-}
-
 // The exit code; says what went wrong.
 int Run(std::span<const std::string> arguments) {
   try {
@@ -82,17 +69,9 @@ int Run(std::span<const std::string> arguments) {
     IgnoreSignalsOfWrites();
     RunCommand(arguments);
     return static_cast<int>(ExitCode::kOk);
-  } catch (const Error& error) {
-    return Fail(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return Fail(ExitCode::kResource,
-                "memory ran out; use more ranks, a shorter max_target_length or a smaller model");
-  } catch (const std::filesystem::filesystem_error& error) {
-    return Fail(ExitCode::kResource, fmt::format("cannot use '{}': {}; check the path and its permissions",
-                                                 error.path1().string(), error.code().message()));
-  } catch (const std::exception& error) {
-    return Fail(ExitCode::kInternal,
-                fmt::format("{}; this is a fault of longspan, please report it", error.what()));
+  } catch (...) {
+    const std::optional<int> rank = LaunchedRank();
+    return ReportError(rank ? fmt::format("rank {}: ", *rank) : "");
   }
 }
 

@@ -171,6 +171,10 @@ KeyList TrainKeys(TrainConfig& config) {
       "Ranks that share a sequence by heads, inside each place of the ring; 0: the strategy's default; -1: "
       "what is left.",
       Between(-1, kMostRanks));
+  keys.Add("failure_timeout", &config.failure_timeout,
+           "A rank that others wait for has failed, and the run ends, once it has neither computed, read nor "
+           "written for so many seconds, or not answered.",
+           Between(0.1, 1e6));
   std::vector<std::string_view> strategies = NamesOf(StrategyTable());
   strategies.push_back("auto");
   keys.Add(

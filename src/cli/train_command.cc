@@ -94,14 +94,15 @@ std::string InputsText(const Job& opened) {
 }
 
 // One rank of those that a launcher has started as processes. What a recipe leaves open the first resolves
-// for all, as clocks, memory and files may differ.
-void TrainProcess(std::span<const std::string> arguments, Comm& world) {
+// for all, as clocks, memory and files may differ. Returns what Train does.
+bool TrainProcess(std::span<const std::string> arguments, Comm& world) {
   TrainConfig config = LoadTrainConfig(arguments, world.size());
   Require(
       ExitCode::kUsage, config.ranks == world.size(),
       "ranks is {}, but there are {} as the launcher started that many processes; start {}, or leave ranks "
       "out",
       config.ranks, world.size(), config.ranks);
+  world.SetFailureTimeout(config.failure_timeout);
   const std::vector<Host> hosts = FindHosts(world);
   if (config.threads_per_rank == 0) {
     config.threads_per_rank = hosts[0].num_cores;
@@ -123,7 +124,7 @@ void TrainProcess(std::span<const std::string> arguments, Comm& world) {
     opened.config = resolved;
     job = PrepareJob(std::move(opened));
   }
-  TrainRank(*job, recipe, world, hosts);
+  return TrainRank(*job, recipe, world, hosts);
 }
 
 }  // namespace
@@ -134,9 +135,14 @@ void TrainCommand(std::span<const std::string> arguments) {
     if (launched.value_or(0) == 0) Answer(WantsHelp(arguments) ? TrainHelp() : KeyReference());
     return;
   }
-  if (launched) return RunMpiRank([&](Comm& world) { TrainProcess(arguments, world); });
-  const Job job = Resolved(OpenText(OpenModel(LoadTrainConfig(arguments))), /*num_hosts=*/1);
-  Train(job, WriteRecipe(job.config));
+  bool takes_all_steps = false;
+  if (launched) {
+    RunMpiRank([&](Comm& world) { takes_all_steps = TrainProcess(arguments, world); });
+  } else {
+    const Job job = Resolved(OpenText(OpenModel(LoadTrainConfig(arguments))), /*num_hosts=*/1);
+    takes_all_steps = Train(job, WriteRecipe(job.config));
+  }
+  if (!takes_all_steps) throw Error("", ExitCode::kStopped);  // which the run has said
 }
 
 }  // namespace longspan

@@ -21,6 +21,8 @@
 
 namespace longspan {
 
+inline constexpr double kFailureTimeout = 60;  // seconds
+
 class Comm {
  public:
   // What a rank has put on the wire (bytes to other ranks, not to itself) and in how many messages, subgroups
@@ -34,6 +36,7 @@ class Comm {
   struct Counts {
     Traffic traffic;
     double wait_seconds = 0;
+    int64_t step = 0;
   };
 
   virtual ~Comm() = default;
@@ -48,6 +51,8 @@ class Comm {
   // Whom this group, and the subgroups that it makes from now on, report their operations to; it outlives
   // them.
   void set_recorder(WorkRecorder* recorder) { recorder_ = recorder; }
+  // The step that this rank's operations belong to from now on, in all its groups; for errors. 0: none.
+  void set_step(int64_t step) { counts_->step = step; }
 
   // The group of these ranks of this one, in the order given, which must contain me. Called by those ranks
   // alone, in the same order relative to their other calls. Made once, at start.
@@ -74,6 +79,11 @@ class Comm {
   // Tells every rank of the whole job that this one failed: their waits, now and later, throw PeerFailed. The
   // first call wins. When it returns no rank touches another's memory any more.
   virtual void Abort(const std::string& reason) = 0;
+
+  // For the whole job: a rank that others wait for and that does nothing for so long, or doesn't even answer
+  // where it is a process, has failed. Their waits throw Error(kPeer) that names it, or PeerFailed. A rank
+  // that computes, reads or writes is waited for as long as it takes. At first kFailureTimeout.
+  virtual void SetFailureTimeout(double seconds) = 0;
 
   // In place on f32, any length: reduce-scatter + all-gather, so equal bit for bit on every rank. Blocking.
   void AllReduceSum(Tensor values);

@@ -10,6 +10,7 @@ class DryComm final : public Comm {
   DryComm(int rank, int size, std::shared_ptr<Counts> counts) : Comm(rank, size, std::move(counts)) {}
 
   void Abort(const std::string&) override {}  // nobody waits
+  void SetFailureTimeout(double) override {}
 
  private:
   std::unique_ptr<Comm> MakeSubgroup(std::span<const int> ranks, int my_place) override {

@@ -25,7 +25,7 @@ Event ExchangeComm::StartAllGather(Tensor send, Tensor recv, std::span<const Ran
     pushes.push_back({p, send.raw(), send.num_bytes()});
     pulls.push_back({p, 1, At(recv, piece.begin * element), piece.size() * element});
   }
-  return Post(Channel::kCollective, pushes, pulls, after);
+  return Post(WorkKind::kAllGather, pushes, pulls, after);
 }
 
 Event ExchangeComm::StartReduceScatter(Tensor send, Tensor recv, std::span<const Range> pieces,
@@ -37,7 +37,7 @@ Event ExchangeComm::StartReduceScatter(Tensor send, Tensor recv, std::span<const
     pushes.push_back({p, At(send, piece.begin * element), piece.size() * element});
   }
   const Pull pull = {0, size(), recv.raw(), recv.num_bytes()};
-  return Post(Channel::kCollective, pushes, {&pull, 1}, after);
+  return Post(WorkKind::kReduceScatter, pushes, {&pull, 1}, after);
 }
 
 Event ExchangeComm::StartAllToAll(Tensor send, std::span<const int64_t> send_bytes, Tensor recv,
@@ -52,17 +52,17 @@ Event ExchangeComm::StartAllToAll(Tensor send, std::span<const int64_t> send_byt
     sent += out;
     received += in;
   }
-  return Post(Channel::kCollective, pushes, pulls, after);
+  return Post(WorkKind::kAllToAll, pushes, pulls, after);
 }
 
 Event ExchangeComm::StartSend(Tensor send, int to, const Event& after) {
   const Push push = {to, send.raw(), send.num_bytes()};
-  return Post(Channel::kPointToPoint, {&push, 1}, {}, after);
+  return Post(WorkKind::kSend, {&push, 1}, {}, after);
 }
 
 Event ExchangeComm::StartRecv(Tensor recv, int from, const Event& after) {
   const Pull pull = {from, 1, recv.raw(), recv.num_bytes()};
-  return Post(Channel::kPointToPoint, {}, {&pull, 1}, after);
+  return Post(WorkKind::kRecv, {}, {&pull, 1}, after);
 }
 
 void SumInOrder(std::span<const float* const> parts, int64_t n, float* sums) {

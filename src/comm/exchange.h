@@ -6,12 +6,16 @@
 #include <span>
 
 #include "comm/comm.h"
+#include "core/work.h"
 
 namespace longspan {
 
 // What matches in order among itself only: a send between two ranks is never taken for a piece of a
 // collective.
 enum class Channel { kCollective, kPointToPoint };
+inline Channel ChannelOf(WorkKind kind) {
+  return kind == WorkKind::kSend || kind == WorkKind::kRecv ? Channel::kPointToPoint : Channel::kCollective;
+}
 
 // What an operation sends to one rank of its group.
 struct Push {
@@ -34,7 +38,7 @@ class ExchangeComm : public Comm {
 
  private:
   // Starts an operation of this rank. Never blocks.
-  virtual Event Post(Channel channel, std::span<const Push> pushes, std::span<const Pull> pulls,
+  virtual Event Post(WorkKind kind, std::span<const Push> pushes, std::span<const Pull> pulls,
                      const Event& after) = 0;
 
   Event StartAllGather(Tensor send, Tensor recv, std::span<const Range> pieces, const Event& after) final;

@@ -28,9 +28,11 @@ class MpiComm final : public ExchangeComm {
           std::shared_ptr<Counts> counts)
       : ExchangeComm(rank, static_cast<int>(job_ranks.size()), std::move(counts)), job_(std::move(job)) {
     for (const int job_rank : job_ranks) members_.push_back({job_rank, job_->NumberGroupWith(job_rank)});
+    job_ranks_ = std::make_shared<const std::vector<int>>(job_ranks);
   }
 
   void Abort(const std::string& reason) override { job_->End(reason); }
+  void SetFailureTimeout(double seconds) override { job_->SetFailureTimeout(seconds); }
 
  private:
   struct Member {
@@ -46,17 +48,20 @@ class MpiComm final : public ExchangeComm {
     return std::make_unique<MpiComm>(job_, job_ranks, my_place, shared_counts());
   }
 
-  Event Post(Channel channel, std::span<const Push> pushes, std::span<const Pull> pulls,
+  Event Post(WorkKind kind, std::span<const Push> pushes, std::span<const Pull> pulls,
              const Event& after) override;
 
   const std::shared_ptr<MpiJob> job_;
   std::vector<Member> members_;  // by rank
+  std::shared_ptr<const std::vector<int>> job_ranks_;
   uint32_t num_collectives_ = 0;
 };
 
-Event MpiComm::Post(Channel channel, std::span<const Push> pushes, std::span<const Pull> pulls,
+Event MpiComm::Post(WorkKind kind, std::span<const Push> pushes, std::span<const Pull> pulls,
                     const Event& after) {
   const auto operation = std::make_shared<MpiOperation>();
+  const Channel channel = ChannelOf(kind);
+  operation->name = {kind, job_ranks_, -1, shared_counts()->step};
   const bool is_collective = channel == Channel::kCollective;
   const uint32_t number = is_collective ? num_collectives_++ : 0;
   // `count` is the member's of what is sent to it or received from it, point to point.
@@ -71,8 +76,9 @@ Event MpiComm::Post(Channel channel, std::span<const Push> pushes, std::span<con
       continue;
     }
     Member& member = members_[static_cast<size_t>(push.to)];
+    if (!is_collective) operation->name.peer = member.job_rank;
     operation->sends.push_back(
-        {member.job_rank, tag(member, member.num_sent), const_cast<void*>(push.data), push.bytes});
+        {member.job_rank, tag(member, member.num_sent), const_cast<void*>(push.data), push.bytes, 0});
   }
   for (const Pull& pull : pulls) {
     if (pull.num_from > 1) {
@@ -82,7 +88,7 @@ Event MpiComm::Post(Channel channel, std::span<const Push> pushes, std::span<con
       for (int p = pull.first_from; p < pull.first_from + pull.num_from; ++p) {
         Member& member = members_[static_cast<size_t>(p)];
         operation->sum.parts.push_back({member.job_rank, tag(member, member.num_received),
-                                        p == rank() ? const_cast<void*>(own.data) : nullptr, pull.bytes});
+                                        p == rank() ? const_cast<void*>(own.data) : nullptr, pull.bytes, 0});
       }
     } else if (is_collective && pull.first_from == rank()) {
       CHECK(own.bytes == pull.bytes);
@@ -91,8 +97,9 @@ Event MpiComm::Post(Channel channel, std::span<const Push> pushes, std::span<con
       operation->own_bytes = own.bytes;
     } else {
       Member& member = members_[static_cast<size_t>(pull.first_from)];
+      if (!is_collective) operation->name.peer = member.job_rank;
       operation->receives.push_back(
-          {member.job_rank, tag(member, member.num_received), pull.data, pull.bytes});
+          {member.job_rank, tag(member, member.num_received), pull.data, pull.bytes, 0});
     }
   }
   return job_->Post(operation, after);

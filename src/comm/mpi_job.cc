@@ -8,14 +8,14 @@
 #include <cstring>
 #include <exception>
 #include <iterator>
-#include <new>
-#include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "comm/launched.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/failure.h"
+#include "core/report_error.h"
 
 namespace longspan {
 namespace {
@@ -28,23 +28,10 @@ constexpr double kSpin = 50e-6, kShortestSleep = 10e-6, kLongestSleep = 500e-6, 
 
 // After a failure: for a message that is on its way, and until all have said that they move nothing more; for
 // what they say of it; and for their ends.
-constexpr double kQuietSeconds = 1, kLastWordSeconds = 1, kEndSeconds = 10;
+constexpr double kQuietSeconds = 1, kLastWordSeconds = 1, kEndSeconds = 10, kSaySeconds = 0.3;
 
 std::string FailureOf(int rank, const std::string& reason) {
   return fmt::format("rank {} failed: {}", rank, reason);
-}
-
-// What the exception that is being handled becomes for those who wait.
-Failure CurrentFailure() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return [message = std::string(error.what()), code = error.code()] { throw Error(message, code); };
-  } catch (const std::bad_alloc&) {
-    return [] { throw std::bad_alloc(); };
-  } catch (const std::exception& error) {
-    return [message = std::string(error.what())] { throw std::logic_error(message); };
-  }
 }
 
 }  // namespace
@@ -104,6 +91,7 @@ void MpiJob::Begin() {
   group_bits_ = std::min(10, bits / 3);
   operation_bits_ = bits - 1 - group_bits_;
 
+  watch_.emplace(rank_, size_);
   num_groups_.resize(static_cast<size_t>(size_));
   peers_.resize(static_cast<size_t>(size_));
   CheckMpi(MPI_Irecv(&heard_, sizeof heard_, MPI_BYTE, MPI_ANY_SOURCE, 0, notices_, &hearing_), "receive");
@@ -134,17 +122,13 @@ void MpiJob::Work() {
     try {
       for (const auto& operation : begun)
         if (!ended) transfers.Start(operation);
-      for (const Notice& notice : to_tell) {
-        for (int r = 0; r < size_; ++r) {
-          if (r == rank_) continue;
-          Sending& sending = telling_.emplace_back(notice, MPI_REQUEST_NULL);
-          CheckMpi(
-              MPI_Isend(&sending.notice, sizeof sending.notice, MPI_BYTE, r, 0, notices_, &sending.request),
-              "send");
-        }
-      }
+      for (const Notice& notice : to_tell)
+        for (int r = 0; r < size_; ++r)
+          if (r != rank_) Send(notice, r);
       if (transfers.Poll()) moved = true;
+      bytes_moved_ = transfers.bytes_moved();
       if (PollNotices()) moved = true;
+      if (!ended) Watch(Now());
     } catch (const std::exception& error) {
       const std::string reason = FailureOf(rank_, error.what());
       Failure failure = CurrentFailure();
@@ -211,11 +195,16 @@ bool MpiJob::PollNotices() {
 void MpiJob::Hear(const Notice& notice, int from) {
   std::lock_guard lock(mutex_);
   Peer& peer = peers_[static_cast<size_t>(from)];
-  if (notice.kind == Notice::kStopped) {
+  if (notice.kind == Notice::kAnswer) {
+    for (const int rank : watch_->HearAnswer(Now(), from, notice.report)) Answer(rank);
+  } else if (notice.kind == Notice::kAsk) {
+    watch_->HearAsked(Now(), from);
+    Answer(from);
+  } else if (notice.kind == Notice::kStopped) {
     peer.stopped = true;
     const std::string reason = notice.text;
     EndLocked(
-        notice.culprit, [reason] { throw PeerFailed(reason); }, reason);
+        notice.culprit, [reason] { throw PeerFailed(reason); }, reason, notice.is_lost != 0);
   } else {
     peer.ended = true;
     peer.last_word = notice.text;
@@ -235,6 +224,7 @@ void MpiJob::BecomeQuiet() {
     Notice notice;
     notice.kind = Notice::kStopped;
     notice.culprit = culprit_;
+    notice.is_lost = has_lost_;
     reason_.copy(notice.text, sizeof notice.text - 1);
     Tell(notice);
   }
@@ -280,9 +270,11 @@ void MpiJob::OnBegun(const std::shared_ptr<MpiOperation>& operation, const Failu
   operation->source.Fail(failure);
 }
 
-void MpiJob::EndLocked(int culprit, Failure failure, const std::string& reason) {
+void MpiJob::EndLocked(int culprit, Failure failure, const std::string& reason, bool is_lost) {
   if (ended_) return;
   ended_ = true;
+  has_lost_ = is_lost;
+  if (is_lost) peers_[static_cast<size_t>(culprit)].Lose();
   culprit_ = culprit;
   failure_ = std::move(failure);
   reason_ = reason;
@@ -336,6 +328,13 @@ void MpiJob::Leave(int exit_code) {
     std::unique_lock lock(mutex_);
     const auto have_ended = [&] { return AllOthers(&Peer::ended); };
     aborts_ = ended_ && !changed_.wait_for(lock, Seconds(kEndSeconds), have_ended);
+    if (has_lost_) {  // MPI can't end without the lost one
+      aborts_ = true;
+      const double seconds = has_judged_ ? kSaySeconds : kEndSeconds;
+      lock.unlock();
+      std::this_thread::sleep_for(Seconds(seconds));  // so that all have said what they have to say
+      lock.lock();
+    }
     exit_code_ = exit_code;
     leaving_ = true;
     wake_.notify_one();
@@ -347,6 +346,63 @@ bool MpiJob::AllOthers(bool Peer::*flag) const {
   for (int r = 0; r < size_; ++r)
     if (r != rank_ && !(peers_[static_cast<size_t>(r)].*flag)) return false;
   return true;
+}
+
+void MpiJob::SetFailureTimeout(double seconds) { failure_timeout_ = seconds; }
+
+// Looks after those that this rank has waited for for long.
+void MpiJob::Watch(double now) {
+  watch_->SetTimeout(failure_timeout_);
+  if (now - watched_at_ >= watch_->pause()) {
+    watched_at_ = now;
+    Look(now);
+  } else if (now < judges_at_) {
+    return;
+  }
+  const std::optional<PeerWatch::Failed> failed = watch_->Judge(now);
+  judges_at_ = watch_->NextJudgement();
+  if (!failed) return;
+  const auto& [verdict, ranks] = *failed;
+  const int culprit = ranks.empty() ? rank_ : ranks[0];
+  std::lock_guard lock(mutex_);
+  if (ended_) return;
+  has_judged_ = true;
+  for (const int rank : ranks) peers_[static_cast<size_t>(rank)].Lose();
+  EndLocked(
+      culprit, [message = verdict.message, code = verdict.code] { throw Error(message, code); },
+      FailureOf(culprit, verdict.message), !ranks.empty());
+}
+
+void MpiJob::Look(double now) {
+  std::shared_ptr<MpiOperation> longest;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& operation : outstanding_)
+      if (operation->begun_at > 0 && (longest == nullptr || operation->begun_at < longest->begun_at))
+        longest = operation;
+  }
+  std::optional<PeerWatch::Wait> wait;
+  if (longest != nullptr && now - longest->begun_at > watch_->pause())
+    wait = {longest->name, longest->begun_at, longest->MissingRanks(rank_)};
+  Notice ask;
+  ask.kind = Notice::kAsk;
+  for (const int rank : watch_->Look(now, wait)) Send(ask, rank);
+  if (const std::optional<std::string> remark = watch_->TakeRemark(now)) Remark(*remark);
+}
+
+void MpiJob::Answer(int rank) {
+  Activity activity = ActivityOfProcess();
+  activity.bytes += bytes_moved_;
+  Notice notice;
+  notice.kind = Notice::kAnswer;
+  notice.report = watch_->Answer(Now(), rank, activity);
+  Send(notice, rank);
+}
+
+void MpiJob::Send(const Notice& notice, int rank) {
+  Sending& sending = telling_.emplace_back(notice, MPI_REQUEST_NULL);
+  CheckMpi(MPI_Isend(&sending.notice, sizeof sending.notice, MPI_BYTE, rank, 0, notices_, &sending.request),
+           "send");
 }
 
 void MpiJob::Tell(const Notice& notice) {

@@ -9,10 +9,14 @@
 // The end of a job that fails: a rank that fails, or hears that another has, takes no more messages and tells
 // every other one so; once all have, nobody touches another's memory any more. Its last word is then its own
 // error, or that it has none.
+//
+// The thread watches over those that this rank waits for (comm/peer_watch.h): it asks and answers by the same
+// kind of messages.
 #pragma once
 
 #include <mpi.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -20,6 +24,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -27,6 +32,7 @@
 
 #include "comm/exchange.h"
 #include "comm/mpi_transfers.h"
+#include "comm/peer_watch.h"
 #include "core/event.h"
 
 namespace longspan {
@@ -58,15 +64,19 @@ class MpiJob : public std::enable_shared_from_this<MpiJob> {
   bool IsSaidBefore(const std::string& error);
   int culprit();  // the rank that failed first, as far as this one knows
 
+  void SetFailureTimeout(double seconds);
+
   // Ends MPI, or, if ranks don't come to their ends after a failure, the job.
   void Leave(int exit_code);
 
  private:
   struct Notice {
-    enum Kind : int32_t { kStopped, kLastWord };
+    enum Kind : int32_t { kStopped, kLastWord, kAsk, kAnswer };
     int32_t kind = kStopped;
-    int32_t culprit = 0;
-    char text[1016] = {};
+    int32_t culprit = -1;  // of kStopped
+    int32_t is_lost = 0;   // that one: nobody need wait for its end
+    PeerWatch::Report report;
+    char text[760] = {};
   };
   struct Sending {
     Notice notice;
@@ -75,6 +85,7 @@ class MpiJob : public std::enable_shared_from_this<MpiJob> {
   struct Peer {
     bool stopped = false, ended = false;
     std::string last_word;
+    void Lose() { stopped = ended = true; }  // it says no more
   };
 
   // The thread's own.
@@ -83,13 +94,17 @@ class MpiJob : public std::enable_shared_from_this<MpiJob> {
   void Finish();
   bool PollNotices();
   void Hear(const Notice& notice, int from);
+  void Watch(double now);
+  void Look(double now);
+  void Answer(int rank);
   void BecomeQuiet();
   void OnDone(const std::shared_ptr<MpiOperation>& operation);
 
   void OnBegun(const std::shared_ptr<MpiOperation>& operation, const Failure& failure);
-  void EndLocked(int culprit, Failure failure, const std::string& reason);
+  void EndLocked(int culprit, Failure failure, const std::string& reason, bool is_lost = false);
   bool AllOthers(bool Peer::*flag) const;
-  void Tell(const Notice& notice);  // the mutex is held
+  void Tell(const Notice& notice);            // all; the mutex is held
+  void Send(const Notice& notice, int rank);  // the thread's own
 
   int rank_ = 0, size_ = 0, group_bits_ = 0, operation_bits_ = 0;
   std::vector<uint32_t> num_groups_;  // with each rank; used by the rank's thread
@@ -97,6 +112,11 @@ class MpiJob : public std::enable_shared_from_this<MpiJob> {
   Notice heard_;
   MPI_Request hearing_ = MPI_REQUEST_NULL;
   std::list<Sending> telling_;
+  std::optional<PeerWatch> watch_;  // of those who began
+  double watched_at_ = 0, judges_at_ = 0;
+  int64_t bytes_moved_ = 0;
+
+  std::atomic<double> failure_timeout_ = kFailureTimeout;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_, changed_;
@@ -104,6 +124,7 @@ class MpiJob : public std::enable_shared_from_this<MpiJob> {
   std::unordered_set<std::shared_ptr<MpiOperation>> outstanding_;
   std::deque<Notice> to_tell_;
   bool ended_ = false, quiet_ = false, leaving_ = false, aborts_ = false;
+  bool has_judged_ = false, has_lost_ = false;  // this rank has found one that failed; somebody has
   int culprit_ = -1, exit_code_ = 0;
   std::string reason_;
   Failure failure_;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "comm/exchange.h"
 #include "core/check.h"
+#include "core/clock.h"
 
 namespace longspan {
 namespace {
@@ -28,10 +30,22 @@ void CheckMpi(int result, const char* action) {
 struct MpiTransfers::Flow {
   std::shared_ptr<MpiOperation> operation;
   bool is_send;
-  MpiMessage message;
-  int64_t posted = 0, moved = 0;  // bytes
-  int in_flight = 0;              // pieces
+  MpiMessage& message;  // of the operation
+  int64_t posted = 0;   // bytes
+  int in_flight = 0;    // pieces
 };
+
+std::vector<int> MpiOperation::MissingRanks(int me) const {
+  std::set<int> ranks;
+  const auto look = [&](const std::vector<MpiMessage>& messages) {
+    for (const MpiMessage& message : messages)
+      if (message.moved < message.bytes && message.peer != me) ranks.insert(message.peer);
+  };
+  look(sends);
+  look(receives);
+  look(sum.parts);
+  return {ranks.begin(), ranks.end()};
+}
 
 // A sum is made piece by piece, in two slots: the next one's parts arrive while one is added up.
 struct MpiTransfers::Adding {
@@ -52,11 +66,12 @@ MpiTransfers::~MpiTransfers() {
 
 void MpiTransfers::Start(const std::shared_ptr<MpiOperation>& operation) {
   MpiOperation& op = *operation;
+  op.begun_at = Now();
   if (op.own_bytes > 0 && op.own_from != op.own_to)
     std::memmove(op.own_to, op.own_from, static_cast<size_t>(op.own_bytes));
   op.missing = 1;  // its start
   for (const bool is_send : {true, false}) {
-    for (const MpiMessage& message : is_send ? op.sends : op.receives) {
+    for (MpiMessage& message : is_send ? op.sends : op.receives) {
       if (message.bytes == 0) continue;
       ++op.missing;
       Advance(std::make_shared<Flow>(Flow{operation, is_send, message}));
@@ -89,12 +104,13 @@ void MpiTransfers::Advance(const std::shared_ptr<Flow>& flow) {
   while (!stopped_ && flow->in_flight < kPiecesInFlight && flow->posted < whole.bytes) {
     const int64_t n = std::min(flow->operation->piece_bytes, whole.bytes - flow->posted);
     ++flow->in_flight;
-    const MpiMessage piece = {whole.peer, whole.tag, static_cast<char*>(whole.data) + flow->posted, n};
+    const MpiMessage piece = {whole.peer, whole.tag, static_cast<char*>(whole.data) + flow->posted, n, 0};
     flow->posted += n;
     Post(flow->is_send, piece, [this, flow, n] {
       --flow->in_flight;
-      flow->moved += n;
-      if (flow->moved == flow->message.bytes) return CountDown(flow->operation);
+      flow->message.moved += n;
+      bytes_moved_ += n;
+      if (flow->message.moved == flow->message.bytes) return CountDown(flow->operation);
       Advance(flow);
     });
   }
@@ -102,7 +118,7 @@ void MpiTransfers::Advance(const std::shared_ptr<Flow>& flow) {
 
 // Begins the next piece of a sum in a slot that is free.
 void MpiTransfers::Advance(const std::shared_ptr<Adding>& adding, size_t slot) {
-  const MpiOperation::Sum& sum = adding->operation->sum;
+  MpiOperation::Sum& sum = adding->operation->sum;
   if (stopped_ || adding->posted == sum.count) return;
   Adding::Slot& piece = adding->slots[slot];
   piece.begin = adding->posted;
@@ -120,8 +136,10 @@ void MpiTransfers::Advance(const std::shared_ptr<Adding>& adding, size_t slot) {
       ++piece.missing;
     }
   }
-  const auto add = [this, adding, slot, parts] {
+  const auto add = [this, adding, slot, parts](MpiMessage& part, int64_t bytes) {
     Adding::Slot& ready = adding->slots[slot];
+    part.moved += bytes;
+    bytes_moved_ += bytes;
     if (--ready.missing > 0 || stopped_) return;
     const MpiOperation::Sum& its = adding->operation->sum;
     SumInOrder(parts, ready.count, its.sums + ready.begin);
@@ -131,10 +149,11 @@ void MpiTransfers::Advance(const std::shared_ptr<Adding>& adding, size_t slot) {
     CountDown(adding->operation);
   };
   for (size_t p = 0; p < parts.size(); ++p) {
-    const MpiMessage& part = sum.parts[p];
+    MpiMessage& part = sum.parts[p];
     if (part.peer == rank_) continue;
-    Post(/*is_send=*/false,
-         {part.peer, part.tag, const_cast<float*>(parts[p]), piece.count * int64_t{sizeof(float)}}, add);
+    const int64_t bytes = piece.count * int64_t{sizeof(float)};
+    Post(/*is_send=*/false, {part.peer, part.tag, const_cast<float*>(parts[p]), bytes, 0},
+         [add, &part, bytes] { add(part, bytes); });
   }
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/operation_name.h"
 #include "core/event.h"
 
 namespace longspan {
@@ -26,6 +27,7 @@ struct MpiMessage {
   int peer, tag;  // as MPI numbers ranks
   void* data;
   int64_t bytes;
+  int64_t moved = 0;  // bytes of it
 };
 
 // One call of one rank.
@@ -39,6 +41,8 @@ struct MpiOperation {
   };
 
   EventSource source;
+  OperationName name;
+  double begun_at = 0;  // by Now(); 0: it hasn't
   std::vector<MpiMessage> sends, receives;
   Sum sum = {{}, nullptr, 0};
   const void* own_from = nullptr;  // what it has for itself
@@ -47,6 +51,9 @@ struct MpiOperation {
   // Of messages. Both sides of a message know the number.
   int64_t piece_bytes = int64_t{1} << 20;
   int64_t missing = 0;  // messages and sums that haven't ended
+
+  // The ranks that it has messages of, or for, which haven't moved.
+  std::vector<int> MissingRanks(int me) const;
 };
 
 class MpiTransfers {
@@ -64,6 +71,7 @@ class MpiTransfers {
   // disagree on its length, and as CheckMpi does.
   bool Poll();
   bool idle() const { return requests_.empty(); }
+  int64_t bytes_moved() const { return bytes_moved_; }
 
   // Nothing begins any more, and what is about to be received isn't.
   void Stop();
@@ -89,6 +97,7 @@ class MpiTransfers {
   const int rank_;
   const Done done_;
   bool stopped_ = false;
+  int64_t bytes_moved_ = 0;
   std::vector<MPI_Request> requests_;
   std::vector<Piece> pieces_;                // of the requests
   std::vector<std::vector<float>> scratch_;  // that sums have used and given back

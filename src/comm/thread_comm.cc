@@ -1,5 +1,6 @@
 #include "comm/thread_comm.h"
 
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -10,6 +11,8 @@
 
 #include "comm/exchange.h"
 #include "comm/thread_job.h"
+#include "core/check.h"
+#include "core/report_error.h"
 
 namespace longspan {
 namespace {
@@ -25,6 +28,7 @@ class ThreadComm final : public ExchangeComm {
   void Abort(const std::string& reason) override {
     job_->End(fmt::format("rank {} failed: {}", group_->job_rank(rank()), reason));
   }
+  void SetFailureTimeout(double seconds) override { job_->SetFailureTimeout(seconds); }
 
  private:
   std::unique_ptr<Comm> MakeSubgroup(std::span<const int> ranks, int my_place) override {
@@ -33,9 +37,9 @@ class ThreadComm final : public ExchangeComm {
                                         shared_counts());
   }
 
-  Event Post(Channel channel, std::span<const Push> pushes, std::span<const Pull> pulls,
+  Event Post(WorkKind kind, std::span<const Push> pushes, std::span<const Pull> pulls,
              const Event& after) override {
-    return job_->Post(*group_, channel, rank(), pushes, pulls, after);
+    return job_->Post(group_, kind, shared_counts()->step, rank(), pushes, pulls, after);
   }
 
   const std::shared_ptr<ThreadJob> job_;
@@ -53,12 +57,22 @@ class FirstError {
   }
   // Anyone's own before a PeerFailed, which only tells of another's.
   void Rethrow() const {
+    std::lock_guard lock(mutex_);
     if (first_own_) std::rethrow_exception(first_own_);
     if (first_of_peer_) std::rethrow_exception(first_of_peer_);
   }
+  // Where a rank doesn't come out of what it is in: a thread can't be ended alone.
+  [[noreturn]] void EndProcess() const {
+    try {
+      Rethrow();
+      throw Error("a rank failed and doesn't come to its end", ExitCode::kPeer);
+    } catch (...) {
+      std::_Exit(ReportError(""));
+    }
+  }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::exception_ptr first_own_, first_of_peer_;
 };
 
@@ -81,12 +95,14 @@ void RunThreadRanks(int num_ranks, const std::function<void(Comm&)>& body) {
       first_error.Add(std::current_exception(), false);
       comm.Abort("an error of unknown kind");
     }
+    job->RankEnds();
   };
 
   std::vector<std::thread> workers, ranks;
   try {
     for (int r = 0; r < num_ranks; ++r) workers.emplace_back([&job, r] { job->Work(r); });
     for (int r = 0; r < num_ranks; ++r) ranks.emplace_back(run_rank, r);
+    if (!job->WatchRanks()) first_error.EndProcess();
   } catch (const std::system_error& error) {
     const std::string message = fmt::format(
         "cannot start the {} threads of the ranks (ranks={}): {}; use fewer ranks, or raise the limits on "

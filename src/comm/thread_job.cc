@@ -5,44 +5,9 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "core/clock.h"
 
 namespace longspan {
-
-// One call of one rank.
-struct ThreadJob::Operation {
-  EventSource source;
-  bool begun = false;
-  int64_t missing = 0;  // its beginning, its pushes to be taken, its pulls to be done
-  std::vector<std::shared_ptr<Transfer>> waiting;  // for it to begin
-};
-
-struct ThreadJob::Transfer {
-  struct Part {
-    const void* data;
-    std::shared_ptr<Operation> sender;
-  };
-  std::vector<Part> parts;  // in rank order
-  void* data;
-  int64_t bytes;
-  std::shared_ptr<Operation> receiver;
-  int job_rank;     // whose worker does it
-  int64_t missing;  // operations that haven't begun: the senders' and the receiver's
-};
-
-struct ThreadJob::Mailbox {
-  struct Published {
-    const void* data;
-    int64_t bytes;
-    std::shared_ptr<Operation> sender;
-  };
-  struct Wanted {
-    std::shared_ptr<Transfer> transfer;
-    size_t part;
-  };
-  // At most one of the two is not empty.
-  std::deque<Published> published;
-  std::deque<Wanted> wanted;
-};
 
 namespace {
 
@@ -52,7 +17,8 @@ constexpr int64_t kCopyStep = int64_t{256} << 10, kSumStep = int64_t{16} << 10;
 }  // namespace
 
 ThreadJob::Group::Group(std::vector<int> job_ranks)
-    : job_ranks_(std::move(job_ranks)), mailboxes_(2 * job_ranks_.size() * job_ranks_.size()) {}
+    : job_ranks_(std::make_shared<const std::vector<int>>(std::move(job_ranks))),
+      mailboxes_(2 * job_ranks_->size() * job_ranks_->size()) {}
 
 ThreadJob::Group::~Group() = default;
 
@@ -84,9 +50,16 @@ std::shared_ptr<ThreadJob::Group> ThreadJob::Subgroup(Group& parent, std::span<c
   return group;
 }
 
-Event ThreadJob::Post(Group& group, Channel channel, int me, std::span<const Push> pushes,
-                      std::span<const Pull> pulls, const Event& after) {
+Event ThreadJob::Post(const std::shared_ptr<Group>& its_group, WorkKind kind, int64_t step, int me,
+                      std::span<const Push> pushes, std::span<const Pull> pulls, const Event& after) {
+  Group& group = *its_group;
+  const Channel channel = ChannelOf(kind);
   const auto operation = std::make_shared<Operation>();
+  operation->group = its_group;
+  operation->job_rank = group.job_rank(me);
+  operation->name = {kind, group.job_ranks_, -1, step};
+  if (channel == Channel::kPointToPoint)
+    operation->name.peer = group.job_rank(pushes.empty() ? pulls[0].first_from : pushes[0].to);
   operation->missing = 1 + std::ssize(pushes) + std::ssize(pulls);
   {
     std::unique_lock lock(mutex_);
@@ -128,7 +101,7 @@ void ThreadJob::Match(Mailbox& mailbox) {
   mailbox.wanted.pop_front();
   CHECK(bytes == transfer->bytes);  // or the two ranks' calls are not in the same order
   transfer->parts[part] = {data, sender};
-  if (sender->begun) {
+  if (sender->begun_at > 0) {
     CountDown(transfer);
   } else {
     sender->waiting.push_back(transfer);
@@ -141,7 +114,7 @@ void ThreadJob::Begin(const std::shared_ptr<Operation>& operation, const Failure
     std::lock_guard lock(mutex_);
     if (ended_) return;  // End has failed it, or will
     if (!failure) {
-      operation->begun = true;
+      operation->begun_at = Now();
       for (const auto& transfer : operation->waiting) CountDown(transfer);
     }
     operation->waiting.clear();
@@ -181,6 +154,7 @@ void ThreadJob::Work(int rank) {
     const auto count_down = [&](const std::shared_ptr<Operation>& operation) {
       if (--operation->missing > 0) return;
       outstanding_.erase(operation);
+      ++num_done_;
       done.push_back(operation);
     };
     for (const Transfer::Part& part : transfer->parts) count_down(part.sender);
@@ -211,14 +185,16 @@ void ThreadJob::Move(const Transfer& transfer) const {
   }
 }
 
-void ThreadJob::End(const std::string& reason) {
+void ThreadJob::End(const std::string& reason, ExitCode code) {
   decltype(outstanding_) failed;
   {
     std::unique_lock lock(mutex_);
     if (!ended_) {
       reason_ = reason;
+      code_ = code;
       ended_ = true;
       for (Worker& worker : workers_) worker.wake.notify_all();
+      watch_.notify_all();
     }
     WaitUntilQuiet(lock);
     failed.swap(outstanding_);
@@ -235,7 +211,10 @@ void ThreadJob::WaitUntilQuiet(std::unique_lock<std::mutex>& lock) {
 }
 
 Failure ThreadJob::PeersFailure() const {
-  return [reason = reason_] { throw PeerFailed(reason); };
+  return [reason = reason_, code = code_] {
+    if (code == ExitCode::kPeer) throw PeerFailed(reason);
+    throw Error(reason, code);
+  };
 }
 
 }  // namespace longspan

@@ -2,13 +2,13 @@
 
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "core/check.h"
+#include "core/failure.h"
 
 namespace longspan {
 namespace {
@@ -17,17 +17,6 @@ struct Task {
   std::function<void()> run;
   EventSource source;
 };
-
-// What the exception that is being handled becomes for those who wait.
-Failure CurrentFailure() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return [message = std::string(error.what()), code = error.code()] { throw Error(message, code); };
-  } catch (const std::exception& error) {
-    return [message = std::string(error.what())] { throw std::runtime_error(message); };
-  }
-}
 
 void Stopped() { throw std::logic_error("internal error: a background thread ended before its task"); }
 

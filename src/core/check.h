@@ -17,6 +17,7 @@ enum class ExitCode : int {
   kInput = 3,     // a file, a model or a text that cannot be used
   kResource = 4,  // memory, disk or a permission ran out
   kPeer = 5,      // another rank failed first; its own error is the one printed
+  kStopped = 6,   // a signal asked a run to end, and it has saved what it did; no error
 };
 
 // An error with a message made for the person who can mend it: what, where, got, wanted, what to do.

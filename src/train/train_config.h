@@ -55,6 +55,7 @@ struct TrainConfig {
   int64_t ranks = 1, threads_per_rank = 0;  // 0: cores / ranks, at least 1
   int64_t data_parallelism = 1, fsdp_parallelism = 1;
   bool shard_parameters = false;
+  double failure_timeout = 60;                               // seconds
   int64_t context_parallelism = 0, ulysses_parallelism = 0;  // 0: the strategy's default; −1: what is left
   // By the model's layer types; one for all of them stands under "".
   std::map<std::string, std::string> context_parallel_strategy = {{"", "ring"}};  // or auto

@@ -14,6 +14,8 @@
 #include "core/clock.h"
 #include "core/format.h"
 #include "core/output.h"
+#include "core/report_error.h"
+#include "core/stop_signals.h"
 #include "model/flops.h"
 #include "train/checkpoint.h"
 #include "train/memory_budget.h"
@@ -59,16 +61,19 @@ namespace {
 // One rank of a run.
 class Trainer {
  public:
-  // `profile`, which outlives it, gets what the rank does in its steps; null: nothing is recorded.
-  Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile = nullptr);
+  // `profile` gets what the rank does in its steps; null: nothing is recorded. `signals` end Run; null: none
+  // does. Both outlive it.
+  Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile = nullptr,
+          const StopSignals* signals = nullptr);
 
   // From `checkpoint`, or from the model's own weights if that is empty.
   void Start(const std::string& checkpoint);
-  int64_t step() const { return step_; }
+  int64_t step() const { return step_; }  // updates done
   // The next step, with its evaluation where one is due.
   StepMetrics Advance();
   // The next step, for TakeStep.
   StepMetrics StepSeenBy(const SeeUnit& see);
+  // All steps that are left, or those until a signal has reached any rank. Throws RankError.
   void Run();
 
  private:
@@ -84,10 +89,12 @@ class Trainer {
   void Measure(StepMetrics& metrics, const StepBatches& batches, const Tally& before, const Tally& after);
   std::map<std::string, int64_t> MemoryByName() const;  // of this rank, in the last step
   RankReport ReportOfRank();
-  int64_t PeakMemory();  // of the largest rank; collective
+  void EndStep(StepMetrics& metrics);  // collective
   double Evaluate();
   void Save();
   void WriteProfile();
+
+  void RunSteps();
 
   bool IsLead() { return replica_.world().rank() == 0; }
 
@@ -99,7 +106,10 @@ class Trainer {
   StepGuard guard_;
   MixtureReader reader_;
   Profile* const profile_;
+  const StopSignals* const signals_;
   int64_t first_step_ = 0, step_ = 0;  // updates done: at the start, now
+  int64_t at_step_ = 0;                // the last one that was begun
+  bool stops_ = false;                 // a signal has reached a rank
 };
 
 std::unique_ptr<Backend> MakeBackend(const Job& job, int rank, Profile* profile) {
@@ -113,7 +123,7 @@ Comm& Reporting(Comm& world, Profile* profile) {
   return world;
 }
 
-Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile)
+Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile, const StopSignals* signals)
     : job_(job),
       config_(job.config),
       peak_flops_(peak_flops),
@@ -121,7 +131,8 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profil
       optimizer_(config_, replica_.backend(), replica_.weights()),
       guard_(config_),
       reader_(job.MakeReader()),
-      profile_(profile) {
+      profile_(profile),
+      signals_(signals) {
   if (const int64_t limit = job.device_memory_limit(); limit > 0)
     replica_.LimitMemory(limit - SequenceBytes(job));
 }
@@ -221,12 +232,16 @@ RankReport Trainer::ReportOfRank() {
   return report;
 }
 
-int64_t Trainer::PeakMemory() {
-  const int64_t mine = TotalBytes(MemoryByName());
-  std::vector<double> ranks(static_cast<size_t>(job_.mesh.ranks()));
-  ranks[static_cast<size_t>(replica_.world().rank())] = static_cast<double>(mine);
-  replica_.world().SumOverRanks(ranks);
-  return static_cast<int64_t>(*std::max_element(ranks.begin(), ranks.end()));
+// What ranks tell each other at the end of a step: the memory of each, for that of the largest, and whether a
+// signal has reached it. So all know alike whether they stop here.
+void Trainer::EndStep(StepMetrics& metrics) {
+  std::vector<double> sums(static_cast<size_t>(job_.mesh.ranks()) + 1);
+  sums[static_cast<size_t>(replica_.world().rank())] = static_cast<double>(TotalBytes(MemoryByName()));
+  sums.back() = signals_ != nullptr && signals_->caught();
+  replica_.world().SumOverRanks(sums);
+  stops_ = sums.back() > 0;
+  sums.pop_back();
+  metrics.memory_peak_bytes = static_cast<int64_t>(*std::max_element(sums.begin(), sums.end()));
 }
 
 // The mean loss over the held-out text, from its beginning, in file order: a sequence for each group, and the
@@ -301,10 +316,12 @@ void Trainer::WriteProfile() {
 }
 
 StepMetrics Trainer::Advance() {
+  at_step_ = step_ + 1;
+  replica_.world().set_step(at_step_);
   replica_.backend().arena().ResetPeak();
   StepMetrics metrics = Step();
   if (job_.eval_corpus && step_ % config_.eval_interval == 0) metrics.eval_loss = Evaluate();
-  metrics.memory_peak_bytes = PeakMemory();
+  EndStep(metrics);
   return metrics;
 }
 
@@ -325,15 +342,24 @@ StepMetrics Trainer::StepSeenBy(const SeeUnit& see) {
 }
 
 void Trainer::Run() {
+  try {
+    RunSteps();
+  } catch (...) {
+    RethrowWithPlace(replica_.world().rank(), at_step_);
+  }
+}
+
+void Trainer::RunSteps() {
   std::unique_ptr<RunLog> log;
   if (IsLead()) log = std::make_unique<RunLog>(job_, step_ + 1);
-  while (step_ < config_.steps) {
+  while (step_ < config_.steps && !stops_) {
     const StepMetrics metrics = Advance();
     if (log) log->Add(metrics);
-    if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, config_.steps - first_step_))
-      WriteProfile();
-    if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || step_ == config_.steps)) {
-      if (log && step_ < config_.steps) log->WriteReport(ReportOfRank());
+    const bool is_last = step_ == config_.steps || stops_;
+    const int64_t num_steps = (is_last ? step_ : config_.steps) - first_step_;
+    if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, num_steps)) WriteProfile();
+    if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || is_last)) {
+      if (log && !is_last) log->WriteReport(ReportOfRank());
       Save();
     }
   }
@@ -362,24 +388,39 @@ void RequireRoom(const Job& job, const MachinePeak& peak, const std::string& che
   RequireMemory(job, dry.AllMemory(), num_hosts);
 }
 
-// A rank's whole run. `directory` is the first rank's to make, and lasts until the run has ended on all.
-void RunRank(const Job& job, const std::string& config_yaml, const std::string& checkpoint, double peak_flops,
-             Comm& world, Profile* profile, std::unique_ptr<RunDirectory>& directory) {
-  Trainer trainer(job, world, peak_flops, profile);
+// What a run has beside its ranks: of a process.
+struct RunFrame {
+  std::unique_ptr<Profile> profile;
+  std::unique_ptr<RunDirectory> directory;  // the first rank's to make; lasts until the run has ended on all
+  StopSignals signals;
+};
+
+// A rank's whole run. Returns the step after which it ended.
+int64_t RunRank(const Job& job, const std::string& config_yaml, const std::string& checkpoint,
+                double peak_flops, Comm& world, RunFrame& frame) {
+  world.SetFailureTimeout(job.config.failure_timeout);
+  Trainer trainer(job, world, peak_flops, frame.profile.get(), &frame.signals);
   const AbortOnUnwind guard(world);  // peers may be reading the trainer's memory
   trainer.Start(checkpoint);
   // Only now, with every input read, does the run's directory change.
   if (world.rank() == 0)
-    directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
-                                               config_yaml, trainer.step());
+    frame.directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
+                                                     config_yaml, trainer.step());
   world.Barrier();
+  frame.signals.Catch();  // only now is there something to save
   trainer.Run();
+  return trainer.step();
 }
 
-void ShowEnd(const Job& job, const Profile* profile) {
+void ShowEnd(const Job& job, const Profile* profile, int64_t step) {
+  const bool is_stopped = step < job.config.steps;
+  if (is_stopped)
+    Show(fmt::format("stopped   by a signal after step {} of {}; {}\n", step, job.config.steps,
+                     job.config.enable_checkpointing ? "the same command with resume=auto goes on"
+                                                     : "nothing is saved, as enable_checkpointing=false"));
   Show(fmt::format("metrics   {}\n", MetricsIn(job.run_directory())));
   Show(fmt::format("report    {}\n", ReportIn(job.run_directory())));
-  if (profile != nullptr)
+  if (profile != nullptr && Exists(ProfileIn(job.run_directory())))
     Show(fmt::format("profile   {}: {}\n", ProfileIn(job.run_directory()), profile->Describe()));
   if (job.config.enable_checkpointing)
     Show(fmt::format("model     {}\n", LatestCheckpoint(CheckpointsIn(job.run_directory()))));
@@ -387,20 +428,22 @@ void ShowEnd(const Job& job, const Profile* profile) {
 
 }  // namespace
 
-void Train(const Job& job, const std::string& config_yaml) {
+bool Train(const Job& job, const std::string& config_yaml) {
   const std::string checkpoint = FindCheckpoint(job);
   const MachinePeak peak = FindPeak(job);
   RequireRoom(job, peak, checkpoint, {}, /*shows=*/true);
-  std::unique_ptr<Profile> profile;
-  if (job.config.profile) profile = std::make_unique<Profile>(job.config);
-  std::unique_ptr<RunDirectory> directory;
+  RunFrame frame;
+  if (job.config.profile) frame.profile = std::make_unique<Profile>(job.config);
+  int64_t step = 0;
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
-    RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, profile.get(), directory);
+    const int64_t last = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, frame);
+    if (world.rank() == 0) step = last;
   });
-  ShowEnd(job, profile.get());
+  ShowEnd(job, frame.profile.get(), step);
+  return step == job.config.steps;
 }
 
-void TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts) {
+bool TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts) {
   Require(ExitCode::kUsage, !job.config.profile,
           "profile=true traces ranks that are threads of one process; start it without mpirun, with ranks={}",
           job.config.ranks);
@@ -409,9 +452,10 @@ void TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std:
   const MachinePeak peak = FindPeak(job, world, hosts);
   const bool is_lead = world.rank() == 0;
   RequireRoom(job, peak, checkpoint, hosts, is_lead);
-  std::unique_ptr<RunDirectory> directory;
-  RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, nullptr, directory);
-  if (is_lead) ShowEnd(job, nullptr);
+  RunFrame frame;
+  const int64_t step = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, frame);
+  if (is_lead) ShowEnd(job, nullptr, step);
+  return step == job.config.steps;
 }
 
 std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops) {

@@ -41,12 +41,14 @@ StepResult TrainStep(Replica& replica, Optimizer& optimizer, const StepBatches& 
                      int64_t step, StepGuard* guard = nullptr);
 
 // Runs the job on job.mesh.ranks() thread ranks of this process: start report, steps, evaluation,
-// checkpoints. `config_yaml` is job.config as a recipe, for config.yml. Throws Error; what was saved before
-// stays.
-void Train(const Job& job, const std::string& config_yaml);
+// checkpoints. `config_yaml` is job.config as a recipe, for config.yml. SIGTERM or SIGINT ends it after the
+// step that it is in, once that is saved; returns false then, true if it has taken all steps. Throws Error;
+// what was saved before stays.
+bool Train(const Job& job, const std::string& config_yaml);
 // The same on ranks that are processes, by the one of `world`, which runs on one of `hosts`. All have the
-// same job. The first rank alone shows and writes. Collective.
-void TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts);
+// same job. The first rank alone shows and writes. All end after the same step, whichever of them a signal
+// has reached. Collective.
+bool TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts);
 
 // The job's steps from its initial weights, with nothing read, shown or written: what each measured. MFU is
 // against `peak_flops`, FLOP/s; 0: none. Throws Error, also where the machine's memory is not enough.

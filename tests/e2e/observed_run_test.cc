@@ -64,7 +64,7 @@ TEST_F(ObservedRun, SaysWhereItStoppedBeingFinite) {
       "steps=6 enable_tensorboard=false learning_rate=1000000 lr_schedule_type=constant "
       "warmup_steps_fraction=0 dtype=float32");
   EXPECT_EQ(run.exit_code, 3) << run.output;
-  const size_t error = run.output.find("longspan: error: step ");
+  const size_t error = run.output.find(": error: step ");
   ASSERT_NE(error, std::string::npos) << run.output;
   for (const char* text : {"is not finite. The first tensor that isn't is ", " on rank ",
                            "the weights were left as they were", "skip_step_on_nan=true"})

@@ -3,6 +3,10 @@
 //   mpi_failing alike                        all fail alike
 //   mpi_failing busy                         rank 1 fails while rank 0 computes on and on
 //   mpi_failing killed                       rank 1 is killed
+//   mpi_failing stopped                      rank 1 is stopped for ever while the others wait for it
+//   mpi_failing idle                         rank 1 sleeps while the others wait for it, or for those
+//   mpi_failing slow                         rank 1 computes for three times the timeout
+//   mpi_failing circle                       three ranks wait for each other
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +20,7 @@
 
 #include "comm/mpi_comm.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "unit/comm/occupations.h"
 
 namespace longspan {
@@ -70,6 +75,26 @@ void Body(Comm& comm, const std::vector<std::string>& arguments) {
     if (comm.rank() == 1) std::raise(SIGKILL);
     return comm.Barrier();
   }
+  comm.SetFailureTimeout(0.8);
+  comm.set_step(12);
+  int32_t value = 0;
+  if (name == "stopped") {
+    if (comm.rank() == 1) std::raise(SIGSTOP);
+    return comm.Barrier();
+  }
+  if (name == "idle") {
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::minutes(2));
+    if (comm.rank() == 0) comm.Send(Int(value), 1).Wait();
+    return comm.Barrier();
+  }
+  if (name == "slow") {
+    for (const double end = Now() + 2.4; comm.rank() == 1 && Now() < end;) {
+    }
+    if (comm.rank() == 2) comm.Recv(Int(value), 1).Wait();
+    if (comm.rank() == 1) comm.Send(Int(value), 2).Wait();
+    return comm.Barrier();
+  }
+  if (name == "circle") return comm.Recv(Int(value), (comm.rank() + 1) % comm.size()).Wait();
   OneFails(comm, name, std::atoi(arguments[1].c_str()), arguments[2] == "at_once");
 }
 

@@ -53,6 +53,47 @@ TEST(ProcessFailure, ARankThatComputesOnIsEnded) {
   EXPECT_EQ(Count(result.output, "error 5: stopped, since rank 1 failed\n"), 1) << result.output;
 }
 
+TEST(ProcessFailure, AStoppedRankEndsAll) {
+  const double begin = Now();
+  const ProgramResult result = Launch(kRanks, fmt::format("{} stopped", LONGSPAN_MPI_FAILING));
+  EXPECT_LT(Now() - begin, 15);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(Count(result.output, "error 5: all_gather of ranks 0–2 (step 12) has waited 0."), 1)
+      << result.output;
+  EXPECT_EQ(Count(result.output, " s for rank 1: rank 1 does not answer;"), 1) << result.output;
+  EXPECT_EQ(Count(result.output, "error 5: stopped, since rank 1 failed\n"), 1) << result.output;
+}
+
+// Rank 2 waits for both others, and rank 0 is not the one that fails.
+TEST(ProcessFailure, ARankThatDoesNothingEndsAll) {
+  const double begin = Now();
+  const ProgramResult result = Launch(kRanks, fmt::format("{} idle", LONGSPAN_MPI_FAILING));
+  EXPECT_LT(Now() - begin, 15);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(Count(result.output, "error 5: send to rank 1 (step 12) has waited 0."), 1) << result.output;
+  EXPECT_EQ(Count(result.output, " s for rank 1: rank 1 neither computes nor reads nor writes;"), 1)
+      << result.output;
+  EXPECT_EQ(Count(result.output, "error 5: stopped, since rank 1 failed\n"), 1) << result.output;
+}
+
+TEST(ProcessFailure, ARankThatComputesIsWaitedForAndThatIsSaidOnce) {
+  const ProgramResult result = Launch(kRanks, fmt::format("{} slow", LONGSPAN_MPI_FAILING));
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(result.output,
+            "longspan: all_gather of ranks 0–2 (step 12) has waited 0.8 s for rank 1, which "
+            "is not idle: the run goes on (said once)\n");
+}
+
+TEST(ProcessFailure, RanksThatWaitForEachOtherEnd) {
+  const double begin = Now();
+  const ProgramResult result = Launch(kRanks, fmt::format("{} circle", LONGSPAN_MPI_FAILING));
+  EXPECT_LT(Now() - begin, 15);
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(Count(result.output, "error 1: recv from rank "), 1) << result.output;
+  EXPECT_EQ(Count(result.output, "their calls are not in the same order"), 1) << result.output;
+  EXPECT_EQ(Count(result.output, "error 5: stopped, since rank "), 2) << result.output;
+}
+
 TEST(ProcessFailure, AKilledRankEndsAll) {
   const double begin = Now();
   const ProgramResult result = Launch(kRanks, fmt::format("{} killed", LONGSPAN_MPI_FAILING));

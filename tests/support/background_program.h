@@ -1,0 +1,63 @@
+// The longspan program, or several under a launcher, while it runs: for tests that send it signals.
+#pragma once
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "core/file.h"
+#include "support/files.h"
+#include "support/program.h"
+
+namespace longspan::testing {
+
+// Looks again and again until it is so, for as long as a busy machine may take.
+inline bool WaitUntil(const std::function<bool()>& is_so, double seconds = 60) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+class BackgroundProgram {
+ public:
+  // A shell command line, in which $longspan is the program.
+  explicit BackgroundProgram(const std::string& command_line) {
+    const std::string command =
+        fmt::format("longspan='{}'; exec {} </dev/null >{} 2>&1", LONGSPAN_PROGRAM, command_line, output_);
+    pid_ = fork();
+    CHECK(pid_ >= 0);
+    if (pid_ > 0) return;
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  ~BackgroundProgram() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  BackgroundProgram(const BackgroundProgram&) = delete;
+  BackgroundProgram& operator=(const BackgroundProgram&) = delete;
+
+  void Signal(int signal) const { CHECK(kill(pid_, signal) == 0); }
+  // Its code as a shell has it, and what it has said.
+  ProgramResult Wait() {
+    int status = 0;
+    CHECK(waitpid(pid_, &status, 0) == pid_);
+    pid_ = -1;
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), ReadTextFile(output_)};
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  const std::string output_ = directory_ / "output";
+  pid_t pid_ = -1;
+};
+
+}  // namespace longspan::testing
