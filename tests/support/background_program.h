@@ -34,6 +34,8 @@ class BackgroundProgram {
     pid_ = fork();
     CHECK(pid_ >= 0);
     if (pid_ > 0) return;
+    // A program ignores what it was started to ignore, as a shell's background jobs are.
+    for (const int of : {SIGINT, SIGTERM}) signal(of, SIG_DFL);
     execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     _exit(127);
   }
