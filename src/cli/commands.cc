@@ -22,7 +22,7 @@ constexpr Command kCommands[] = {
     {"convert", "MODEL_PATH output=DIR [key=value ...]", "writes a model in another dtype, shards or form",
      ConvertCommand},
     {"verify", "[RECIPE.yml] [key=value ...]", "compares a step of a run's mesh with one of one rank",
-     VerifyCommand},
+     VerifyCommand, /*takes_processes=*/true},
     {"plan", "[RECIPE.yml] [key=value ...]",
      "what a run would take, on which machine, and how fast it would be", PlanCommand},
     {"calibrate", "[output=FILE] [key=value ...]", "measures this machine for `longspan plan hardware=this`",

@@ -14,9 +14,9 @@
 
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "comm/launched.h"
 #include "comm/mpi_comm.h"
 #include "core/check.h"
+#include "core/launched.h"
 #include "core/names.h"
 #include "core/output.h"
 #include "core/report_error.h"

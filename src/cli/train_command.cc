@@ -2,20 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "cli/hardware_keys.h"
 #include "cli/help.h"
+#include "cli/process_job.h"
 #include "cli/run_config.h"
-#include "comm/agreement.h"
-#include "comm/hosts.h"
-#include "comm/launched.h"
 #include "comm/mpi_comm.h"
 #include "core/file.h"
 #include "core/format.h"
+#include "core/launched.h"
 #include "core/output.h"
 #include "plan/auto.h"
 #include "train/job.h"
@@ -73,60 +70,6 @@ Job Resolved(Job opened, int num_hosts) {
   return PrepareJob(std::move(opened));
 }
 
-// Of the program that runs: other code may compute other bits.
-std::string ProgramText() {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a
-  const MappedFile program("/proc/self/exe");
-  for (const std::byte byte : program.bytes()) hash = (hash ^ static_cast<uint64_t>(byte)) * 1099511628211u;
-  return fmt::format("{} bytes, FNV-1a {:016x}", program.bytes().size(), hash);
-}
-
-// Of what was read: each rank reads for itself, and what is there may differ from host to host.
-std::string InputsText(const Job& opened) {
-  std::string text;
-  const auto add = [&](const std::string& path, const Corpus& corpus) {
-    text += fmt::format("{}: {}, {}\n", path, Plural(corpus.num_documents(), "document"),
-                        Plural(corpus.total_tokens(), "token"));
-  };
-  for (const DataSource& source : opened.sources) add(source.path, *source.corpus);
-  if (opened.eval_corpus) add(opened.config.eval_data_path, *opened.eval_corpus);
-  return text + opened.model_json;
-}
-
-// One rank of those that a launcher has started as processes. What a recipe leaves open the first resolves
-// for all, as clocks, memory and files may differ. Returns what Train does.
-bool TrainProcess(std::span<const std::string> arguments, Comm& world) {
-  TrainConfig config = LoadTrainConfig(arguments, world.size());
-  Require(
-      ExitCode::kUsage, config.ranks == world.size(),
-      "ranks is {}, but there are {} as the launcher started that many processes; start {}, or leave ranks "
-      "out",
-      config.ranks, world.size(), config.ranks);
-  world.SetFailureTimeout(config.failure_timeout);
-  const std::vector<Host> hosts = FindHosts(world);
-  if (config.threads_per_rank == 0) {
-    config.threads_per_rank = hosts[0].num_cores;
-    for (const Host& host : hosts)
-      config.threads_per_rank =
-          std::clamp<int64_t>(host.num_cores / host.num_ranks(), 1, config.threads_per_rank);
-  }
-  RequireAgreement(world, "the program", ProgramText());
-  RequireAgreement(world, "the recipe", WriteRecipe(config));
-  Job opened = OpenText(OpenModel(config));
-  RequireAgreement(world, "model and data", InputsText(opened));
-
-  std::optional<Job> job;
-  if (world.rank() == 0) job = Resolved(std::move(opened), NumFullHosts(hosts));
-  const std::string recipe = ShareText(world, job ? WriteRecipe(job->config) : "");
-  if (!job) {
-    TrainConfig resolved;
-    LoadKeysFromText("train", TrainKeys(resolved), recipe, "the first rank's configuration");
-    opened.config = resolved;
-    job = PrepareJob(std::move(opened));
-  }
-  return TrainRank(*job, recipe, world, hosts);
-}
-
 }  // namespace
 
 void TrainCommand(std::span<const std::string> arguments) {
@@ -137,7 +80,10 @@ void TrainCommand(std::span<const std::string> arguments) {
   }
   bool takes_all_steps = false;
   if (launched) {
-    RunMpiRank([&](Comm& world) { takes_all_steps = TrainProcess(arguments, world); });
+    RunMpiRank([&](Comm& world) {
+      const ProcessJob process = PrepareProcessJob(LoadTrainConfig(arguments, world.size()), world, Resolved);
+      takes_all_steps = TrainRank(process.job, process.recipe, world, process.hosts);
+    });
   } else {
     const Job job = Resolved(OpenText(OpenModel(LoadTrainConfig(arguments))), /*num_hosts=*/1);
     takes_all_steps = Train(job, WriteRecipe(job.config));

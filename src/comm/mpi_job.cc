@@ -11,10 +11,10 @@
 #include <system_error>
 #include <utility>
 
-#include "comm/launched.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/failure.h"
+#include "core/launched.h"
 #include "core/report_error.h"
 
 namespace longspan {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/launched.h"
 #include "core/names.h"
 
 namespace longspan {
@@ -39,7 +40,8 @@ ProgressLine::ProgressLine(std::string task, ProgressUnit unit, int64_t total)
       unit_(unit),
       total_(total),
       is_terminal_(isatty(STDERR_FILENO) != 0),
-      next_(begin_ + (is_terminal_ ? kFirst : kInLog)) {}
+      next_(LaunchedRank().value_or(0) > 0 ? Clock::time_point::max()
+                                           : begin_ + (is_terminal_ ? kFirst : kInLog)) {}
 
 ProgressLine::~ProgressLine() {
   if (is_shown_ && is_terminal_) std::fputs("\r\033[K", stderr);

@@ -16,7 +16,8 @@ struct ProgressUnit {
 inline constexpr ProgressUnit kMegabytes = {1e6, "MB"}, kKiloTokens = {1024, "K tokens"};
 
 // On a terminal one line that is written over, some times a second, and gone at the end; elsewhere (a log) a
-// line now and then. A task of less than a second shows nothing.
+// line now and then. A task of less than a second shows nothing, nor does any but the first of the processes
+// that an MPI launcher has started.
 class ProgressLine {
  public:
   ProgressLine(std::string task, ProgressUnit unit, int64_t total);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -44,12 +45,14 @@ std::span<const float> ValuesOf(Tensor flat) {
 
 // One rank's step, whole.
 struct Reference {
+  StepMetrics metrics;
   std::vector<std::vector<float>> gradients, weights;  // by unit
   double squares_of_gradient = 0, squares_of_weights = 0, squares_of_update = 0;
 };
 
-StepMetrics TakeReference(const Job& job, const std::string& checkpoint, Reference& reference) {
-  return TakeStep(job, checkpoint, [&](SeenTensor which, int unit, Tensor flat) {
+Reference TakeReference(const Job& job, const std::string& checkpoint) {
+  Reference reference;
+  reference.metrics = TakeStep(job, checkpoint, [&](SeenTensor which, int unit, Tensor flat) {
     const std::span<const float> values = ValuesOf(flat);
     const size_t i = static_cast<size_t>(unit);
     switch (which) {
@@ -66,6 +69,7 @@ StepMetrics TakeReference(const Job& job, const std::string& checkpoint, Referen
         reference.weights[i].assign(values.begin(), values.end());
     }
   });
+  return reference;
 }
 
 std::string MeshText(const Job& job) {
@@ -75,6 +79,52 @@ std::string MeshText(const Job& job) {
 
 std::string StrategiesOf(const Job& job) {
   return fmt::format("{}", fmt::join(std::set(job.strategies.begin(), job.strategies.end()), " and "));
+}
+
+// How far the mesh's step, which `take_step` takes, is from the reference.
+Verification Compare(const Reference& reference, const Job& mesh,
+                     const std::function<StepMetrics(const SeeUnit&)>& take_step) {
+  const StepMetrics& wanted = reference.metrics;
+  const double gradient_norm = std::sqrt(reference.squares_of_gradient);
+
+  Verification v;
+  double squares_of_weights = 0;  // of their differences
+  const ParamTable table = MakeParamTable(mesh.model);
+  const auto compare = [&](SeenTensor which, int unit, Tensor flat) {
+    if (which == SeenTensor::kWeightsBefore) return;
+    const std::vector<ParamRow>& rows = table.units[static_cast<size_t>(unit)].rows;
+    const auto& whole = which == SeenTensor::kGradient ? reference.gradients : reference.weights;
+    for (const ParamRow& row : rows) {
+      const size_t offset = static_cast<size_t>(row.offset), size = static_cast<size_t>(row.num_elements);
+      const std::span<const float> got = ValuesOf(flat).subspan(offset, size);
+      const auto expected = std::span(whole[static_cast<size_t>(unit)]).subspan(offset, size);
+      const double squares = SquaresOfDifference(got, expected);
+      const double norm = std::sqrt(Squares(expected));
+      if (which == SeenTensor::kGradient) {
+        const double of = std::max(norm, kLeastShare * gradient_norm);
+        v.tensors.push_back({row.name, Relative(std::sqrt(squares), of), 0});
+        v.differences.gradient = std::max(v.differences.gradient, v.tensors.back().gradient);
+      } else {
+        const auto tensor = std::ranges::find(v.tensors, row.name, &TensorDifference::name);
+        CHECK(tensor != v.tensors.end());
+        tensor->weights = Relative(std::sqrt(squares), norm);
+        squares_of_weights += squares;
+      }
+    }
+  };
+  const StepMetrics got = take_step(compare);
+
+  const double weights_norm = std::sqrt(reference.squares_of_weights);
+  v.step = got.step;
+  v.loss[0] = wanted.loss;
+  v.loss[1] = got.loss;
+  v.grad_norm[0] = wanted.grad_norm;
+  v.grad_norm[1] = got.grad_norm;
+  v.differences.loss = Relative(std::abs(got.loss - wanted.loss), std::abs(wanted.loss));
+  v.differences.grad_norm = Relative(std::abs(got.grad_norm - wanted.grad_norm), wanted.grad_norm);
+  v.differences.weights = Relative(std::sqrt(squares_of_weights), weights_norm);
+  v.tolerances = VerifyTolerances(mesh.dtype, Relative(std::sqrt(reference.squares_of_update), weights_norm));
+  return v;
 }
 
 }  // namespace
@@ -103,48 +153,24 @@ TrainConfig OnOneRank(const TrainConfig& resolved) {
 }
 
 Verification VerifyStep(const Job& one_rank, const Job& mesh, const std::string& checkpoint) {
-  Reference reference;
-  const StepMetrics wanted = TakeReference(one_rank, checkpoint, reference);
-  const double gradient_norm = std::sqrt(reference.squares_of_gradient);
+  return Compare(TakeReference(one_rank, checkpoint), mesh,
+                 [&](const SeeUnit& see) { return TakeStep(mesh, checkpoint, see); });
+}
 
-  Verification v;
-  double squares_of_weights = 0;  // of their differences
-  const ParamTable table = MakeParamTable(mesh.model);
-  const auto compare = [&](SeenTensor which, int unit, Tensor flat) {
-    if (which == SeenTensor::kWeightsBefore) return;
-    const std::vector<ParamRow>& rows = table.units[static_cast<size_t>(unit)].rows;
-    const auto& whole = which == SeenTensor::kGradient ? reference.gradients : reference.weights;
-    for (const ParamRow& row : rows) {
-      const size_t offset = static_cast<size_t>(row.offset), size = static_cast<size_t>(row.num_elements);
-      const std::span<const float> got = ValuesOf(flat).subspan(offset, size);
-      const auto expected = std::span(whole[static_cast<size_t>(unit)]).subspan(offset, size);
-      const double squares = SquaresOfDifference(got, expected);
-      const double norm = std::sqrt(Squares(expected));
-      if (which == SeenTensor::kGradient) {
-        const double of = std::max(norm, kLeastShare * gradient_norm);
-        v.tensors.push_back({row.name, Relative(std::sqrt(squares), of), 0});
-        v.differences.gradient = std::max(v.differences.gradient, v.tensors.back().gradient);
-      } else {
-        const auto tensor = std::ranges::find(v.tensors, row.name, &TensorDifference::name);
-        CHECK(tensor != v.tensors.end());
-        tensor->weights = Relative(std::sqrt(squares), norm);
-        squares_of_weights += squares;
-      }
-    }
+std::optional<Verification> VerifyRankStep(const Job* one_rank, const Job& mesh,
+                                           const std::string& checkpoint, Comm& world,
+                                           std::span<const Host> hosts) {
+  const bool is_first = world.rank() == 0;
+  CHECK(is_first == (one_rank != nullptr));
+  std::optional<Reference> reference;
+  if (is_first) reference = TakeReference(*one_rank, checkpoint);
+  world.Barrier();
+  const auto take_step = [&](const SeeUnit& see) {
+    return TakeRankStep(mesh, checkpoint, world, hosts, see);
   };
-  const StepMetrics got = TakeStep(mesh, checkpoint, compare);
-
-  const double weights_norm = std::sqrt(reference.squares_of_weights);
-  v.step = got.step;
-  v.loss[0] = wanted.loss;
-  v.loss[1] = got.loss;
-  v.grad_norm[0] = wanted.grad_norm;
-  v.grad_norm[1] = got.grad_norm;
-  v.differences.loss = Relative(std::abs(got.loss - wanted.loss), std::abs(wanted.loss));
-  v.differences.grad_norm = Relative(std::abs(got.grad_norm - wanted.grad_norm), wanted.grad_norm);
-  v.differences.weights = Relative(std::sqrt(squares_of_weights), weights_norm);
-  v.tolerances = VerifyTolerances(mesh.dtype, Relative(std::sqrt(reference.squares_of_update), weights_norm));
-  return v;
+  if (is_first) return Compare(*reference, mesh, take_step);
+  take_step([](SeenTensor, int, Tensor) {});
+  return std::nullopt;
 }
 
 std::string VerifyTable(const Job& mesh, const Verification& v) {

@@ -1,9 +1,12 @@
 // Verify: whether a mesh computes what one rank computes (docs/reference/verify.md).
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "comm/hosts.h"
 #include "train/job.h"
 
 namespace longspan {
@@ -40,6 +43,11 @@ TrainConfig OnOneRank(const TrainConfig& resolved);
 // One step of both jobs, from the checkpoint or, if that is empty, from the job's initial weights. They have
 // the same model and data.
 Verification VerifyStep(const Job& one_rank, const Job& mesh, const std::string& checkpoint);
+// The same where the mesh's ranks are processes, by the one of `world`, which runs on one of `hosts`. The
+// first alone has a job of one rank, takes its step while the others wait, and gets the result. Collective.
+std::optional<Verification> VerifyRankStep(const Job* one_rank, const Job& mesh,
+                                           const std::string& checkpoint, Comm& world,
+                                           std::span<const Host> hosts);
 
 std::string VerifyTable(const Job& mesh, const Verification& verification);
 std::string VerifyJson(const Job& mesh, const Verification& verification);

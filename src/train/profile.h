@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "comm/hosts.h"
 #include "core/trace_recorder.h"
 #include "train/train_config.h"
 
@@ -31,6 +35,12 @@ class Profile {
     return Has(steps_before) && (!Has(steps_before + 1) || steps_before + 1 == num_steps);
   }
 
+  // Where ranks are processes on these hosts, each with a profile of its own: the first gets what the others
+  // have recorded, in its own time. Hosts have clocks of their own, which are compared at some barriers:
+  // times are right within what it takes to leave one. Collective, and called once, with nothing recorded
+  // meanwhile.
+  void Gather(Comm& world, std::span<const Host> hosts);
+
   // What all ranks have recorded, from the first span on, as `path`, whose folder is made. Throws
   // Error(kResource).
   void Write(const std::string& path) const;
@@ -42,6 +52,9 @@ class Profile {
  private:
   const int64_t first_, num_steps_;
   std::deque<TraceRecorder> recorders_;  // by rank
+  std::vector<TraceSpan> gathered_;      // from other processes
+  std::set<std::string> names_;          // of those
+  int64_t num_left_out_there_ = 0;
 };
 
 }  // namespace longspan

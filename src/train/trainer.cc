@@ -62,9 +62,13 @@ namespace {
 class Trainer {
  public:
   // `profile` gets what the rank does in its steps; null: nothing is recorded. `signals` end Run; null: none
-  // does. Both outlive it.
+  // does. `hosts` are those of ranks that are processes, each with a profile of its own; empty: the ranks
+  // share one. All outlive it.
   Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile = nullptr,
-          const StopSignals* signals = nullptr);
+          const StopSignals* signals = nullptr, std::span<const Host> hosts = {});
+  ~Trainer() { replica_.world().set_recorder(nullptr); }  // the world outlives the profile
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   // From `checkpoint`, or from the model's own weights if that is empty.
   void Start(const std::string& checkpoint);
@@ -105,6 +109,7 @@ class Trainer {
   Optimizer optimizer_;
   StepGuard guard_;
   MixtureReader reader_;
+  const std::span<const Host> hosts_;
   Profile* const profile_;
   const StopSignals* const signals_;
   int64_t first_step_ = 0, step_ = 0;  // updates done: at the start, now
@@ -123,7 +128,8 @@ Comm& Reporting(Comm& world, Profile* profile) {
   return world;
 }
 
-Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile, const StopSignals* signals)
+Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profile, const StopSignals* signals,
+                 std::span<const Host> hosts)
     : job_(job),
       config_(job.config),
       peak_flops_(peak_flops),
@@ -131,6 +137,7 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profil
       optimizer_(config_, replica_.backend(), replica_.weights()),
       guard_(config_),
       reader_(job.MakeReader()),
+      hosts_(hosts),
       profile_(profile),
       signals_(signals) {
   if (const int64_t limit = job.device_memory_limit(); limit > 0)
@@ -312,6 +319,7 @@ void Trainer::Save() {
 // Once all ranks have recorded.
 void Trainer::WriteProfile() {
   replica_.world().Barrier();
+  if (!hosts_.empty()) profile_->Gather(replica_.world(), hosts_);
   if (IsLead()) profile_->Write(ProfileIn(job_.run_directory()));
 }
 
@@ -395,11 +403,11 @@ struct RunFrame {
   StopSignals signals;
 };
 
-// A rank's whole run. Returns the step after which it ended.
+// A rank's whole run. `hosts` are those of ranks that are processes. Returns the step after which it ended.
 int64_t RunRank(const Job& job, const std::string& config_yaml, const std::string& checkpoint,
-                double peak_flops, Comm& world, RunFrame& frame) {
+                double peak_flops, Comm& world, std::span<const Host> hosts, RunFrame& frame) {
   world.SetFailureTimeout(job.config.failure_timeout);
-  Trainer trainer(job, world, peak_flops, frame.profile.get(), &frame.signals);
+  Trainer trainer(job, world, peak_flops, frame.profile.get(), &frame.signals, hosts);
   const AbortOnUnwind guard(world);  // peers may be reading the trainer's memory
   trainer.Start(checkpoint);
   // Only now, with every input read, does the run's directory change.
@@ -410,6 +418,15 @@ int64_t RunRank(const Job& job, const std::string& config_yaml, const std::strin
   frame.signals.Catch();  // only now is there something to save
   trainer.Run();
   return trainer.step();
+}
+
+// A rank's one step, with nothing shown or written.
+StepMetrics StepOfRank(const Job& job, const std::string& checkpoint, Comm& world, const SeeUnit& see) {
+  world.SetFailureTimeout(job.config.failure_timeout);
+  Trainer trainer(job, world, /*peak_flops=*/0);
+  const AbortOnUnwind guard(world);
+  trainer.Start(checkpoint);
+  return trainer.StepSeenBy(see);
 }
 
 void ShowEnd(const Job& job, const Profile* profile, int64_t step) {
@@ -436,7 +453,7 @@ bool Train(const Job& job, const std::string& config_yaml) {
   if (job.config.profile) frame.profile = std::make_unique<Profile>(job.config);
   int64_t step = 0;
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
-    const int64_t last = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, frame);
+    const int64_t last = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, {}, frame);
     if (world.rank() == 0) step = last;
   });
   ShowEnd(job, frame.profile.get(), step);
@@ -444,17 +461,15 @@ bool Train(const Job& job, const std::string& config_yaml) {
 }
 
 bool TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts) {
-  Require(ExitCode::kUsage, !job.config.profile,
-          "profile=true traces ranks that are threads of one process; start it without mpirun, with ranks={}",
-          job.config.ranks);
   const std::string checkpoint = FindCheckpoint(job);
   RequireAgreement(world, "the checkpoint to go on from", checkpoint.empty() ? "none" : checkpoint);
   const MachinePeak peak = FindPeak(job, world, hosts);
   const bool is_lead = world.rank() == 0;
   RequireRoom(job, peak, checkpoint, hosts, is_lead);
   RunFrame frame;
-  const int64_t step = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, frame);
-  if (is_lead) ShowEnd(job, nullptr, step);
+  if (job.config.profile) frame.profile = std::make_unique<Profile>(job.config);
+  const int64_t step = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, hosts, frame);
+  if (is_lead) ShowEnd(job, frame.profile.get(), step);
   return step == job.config.steps;
 }
 
@@ -477,13 +492,16 @@ StepMetrics TakeStep(const Job& job, const std::string& checkpoint, const SeeUni
   RequireMemory(job, RunDryOfLargest(job).AllMemory());
   StepMetrics metrics;
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
-    Trainer trainer(job, world, /*peak_flops=*/0);
-    const AbortOnUnwind guard(world);
-    trainer.Start(checkpoint);
-    const StepMetrics mine = trainer.StepSeenBy(see);
+    const StepMetrics mine = StepOfRank(job, checkpoint, world, see);
     if (world.rank() == 0) metrics = mine;
   });
   return metrics;
+}
+
+StepMetrics TakeRankStep(const Job& job, const std::string& checkpoint, Comm& world,
+                         std::span<const Host> hosts, const SeeUnit& see) {
+  RequireMemory(job, RunDryOfLargest(job).AllMemory(), NumFullHosts(hosts));
+  return StepOfRank(job, checkpoint, world, see);
 }
 
 }  // namespace longspan

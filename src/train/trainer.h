@@ -61,5 +61,8 @@ std::vector<StepMetrics> MeasureSteps(const Job& job, double peak_flops);
 enum class SeenTensor { kWeightsBefore, kGradient, kWeightsAfter };
 using SeeUnit = std::function<void(SeenTensor which, int unit, Tensor flat)>;
 StepMetrics TakeStep(const Job& job, const std::string& checkpoint, const SeeUnit& see);
+// The same on ranks that are processes, by the one of `world`, which runs on one of `hosts`. Collective.
+StepMetrics TakeRankStep(const Job& job, const std::string& checkpoint, Comm& world,
+                         std::span<const Host> hosts, const SeeUnit& see);
 
 }  // namespace longspan

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "comm/hosts.h"
+#include "comm/thread_comm.h"
 #include "model/params.h"
 #include "support/fake_corpus.h"
 #include "support/runs.h"
@@ -92,6 +95,31 @@ TEST(Verify, OneRankEqualsItself) {
   for (const double difference :
        {v.differences.loss, v.differences.grad_norm, v.differences.gradient, v.differences.weights})
     EXPECT_EQ(difference, 0);
+}
+
+// Ranks that are processes, with a job each: the first gets what ranks of one process get.
+TEST(Verify, RanksWithJobsOfTheirOwnFindTheSame) {
+  const ModelConfig model = testing::TinyConfig();
+  for (const bool is_right : {true, false}) {
+    SCOPED_TRACE(is_right);
+    TrainConfig config = Config({4, 2, "ring", true}, "float32");
+    TrainConfig alone = OnOneRank(MakeJob(config, model).config);
+    alone.threads_per_rank = 1;
+    if (!is_right) config.learning_rate *= 2;
+    const Job one_rank = MakeJob(alone, model);
+    const Verification wanted = VerifyStep(one_rank, MakeJob(config, model), "");
+    EXPECT_EQ(wanted.passed(), is_right);
+    RunThreadRanks(4, [&](Comm& world) {
+      const Job mesh = MakeJob(config, model);
+      const bool is_first = world.rank() == 0;
+      const std::optional<Verification> got =
+          VerifyRankStep(is_first ? &one_rank : nullptr, mesh, "", world, FindHosts(world));
+      ASSERT_EQ(got.has_value(), is_first);
+      if (is_first) {
+        EXPECT_EQ(VerifyJson(mesh, *got), VerifyJson(mesh, wanted));
+      }
+    });
+  }
 }
 
 // The mesh is right, but does something else: whatever that is shows where it should.

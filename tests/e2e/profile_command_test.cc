@@ -3,35 +3,19 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
-#include "core/file.h"
 #include "support/files.h"
 #include "support/program.h"
+#include "support/trace.h"
 
 namespace longspan {
 namespace {
 
+using testing::NamesInTrace;
 using testing::ProgramResult;
 using testing::RunProgram;
-
-// "thread: name" of a rank's spans but for waits; `lanes`: the names of its threads.
-std::set<std::string> NamesIn(const std::string& path, int rank) {
-  const nlohmann::json trace = nlohmann::json::parse(ReadTextFile(path));
-  std::map<int, std::string> lanes;
-  std::set<std::string> names;
-  for (const auto& event : trace["traceEvents"]) {
-    if (event["pid"] != rank || event["name"] == "process_name") continue;
-    const int tid = event["tid"];
-    const std::string name = event["name"];
-    if (name == "thread_name") lanes[tid] = event["args"]["name"].get<std::string>();
-    if (event["ph"] == "X" && !name.starts_with("wait")) names.insert(lanes.at(tid) + ": " + name);
-  }
-  return names;
-}
 
 class ProfileProgram : public ::testing::Test {
  protected:
@@ -69,10 +53,10 @@ TEST_F(ProfileProgram, ShowsWhatItsPlanShows) {
     EXPECT_NE(run.output.find("profile   " + trace), std::string::npos) << run.output;
     std::set<std::string> planned;
     for (int rank = 0; rank < 4; ++rank)
-      if (planned.empty()) planned = NamesIn(plan_trace, rank);
+      if (planned.empty()) planned = NamesInTrace(plan_trace, rank);
     EXPECT_FALSE(planned.empty());
     for (int rank = 0; rank < 4; ++rank) {
-      std::set<std::string> shown = NamesIn(trace, rank);
+      std::set<std::string> shown = NamesInTrace(trace, rank);
       shown.erase("compute: pack");
       shown.erase("receive: recv");
       EXPECT_EQ(shown, planned) << "rank " << rank;

@@ -10,12 +10,14 @@
 #include "mpi/launch.h"
 #include "support/files.h"
 #include "support/runs.h"
+#include "support/trace.h"
 
 namespace longspan {
 namespace {
 
 using testing::Count;
 using testing::Launch;
+using testing::NamesInTrace;
 using testing::ProgramResult;
 using testing::RunProgram;
 
@@ -90,6 +92,22 @@ TEST_F(Processes, GoOnWithARunOfThreads) {
   testing::ExpectSameRun(Run("moved"), Run("straight"));
 }
 
+TEST_F(Processes, AreTracedTogether) {
+  const std::string keys = "context_parallel_strategy=usp shard_parameters=true profile=true";
+  ASSERT_EQ(RunProgram(Keys("threads", "ranks=4 " + keys)).exit_code, 0);
+  const ProgramResult run = Launch(4, "\"$longspan\" " + Keys("mpi", keys));
+  ASSERT_EQ(run.exit_code, 0) << run.output;
+  testing::ExpectSameRun(Run("mpi"), Run("threads"));
+  const std::string trace = Run("mpi") + "/profile/trace.json",
+                    wanted = Run("threads") + "/profile/trace.json";
+  EXPECT_EQ(Count(run.output, "\nprofile   " + trace + ": "), 1) << run.output;
+  for (int rank = 0; rank < 4; ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    EXPECT_FALSE(NamesInTrace(trace, rank).empty());
+    EXPECT_EQ(NamesInTrace(trace, rank), NamesInTrace(wanted, rank));
+  }
+}
+
 // The error is one line, whoever makes it.
 TEST_F(Processes, ErrorsAreSaidOnce) {
   const auto expect = [&](const ProgramResult& result, const std::string& error) {
@@ -104,8 +122,6 @@ TEST_F(Processes, ErrorsAreSaidOnce) {
          "ranks is 4, but there are 2 as the launcher started that many processes; start 4, or leave ranks "
          "out\n");
   expect(Launch(2, "\"$longspan\" plan model_path=tiny hardware=h100"), "plan runs in one process");
-  expect(Launch(2, "\"$longspan\" " + Keys("a", "profile=true")),
-         "profile=true traces ranks that are threads");
 }
 
 TEST_F(Processes, ThatDisagreeAreRefused) {

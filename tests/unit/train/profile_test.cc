@@ -5,7 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "comm/thread_comm.h"
 #include "core/file.h"
 #include "support/expect_error.h"
 #include "support/files.h"
@@ -56,6 +58,42 @@ TEST(Profile, IsOneFileThatBeginsWithTheFirstSpan) {
   }
   EXPECT_EQ(num_spans, 2);
   EXPECT_EQ(profile.Describe(), "2 spans");
+}
+
+// Processes have a profile each. Those of a host have one clock; those of several have as good as one here.
+TEST(Profile, OfProcessesIsGatheredByTheFirst) {
+  const testing::TemporaryDirectory directory;
+  for (const bool one_host : {true, false}) {
+    SCOPED_TRACE(one_host);
+    std::vector<Host> hosts(one_host ? 1 : 2);
+    for (int rank = 0; rank < 3; ++rank) hosts[rank == 0 || one_host ? 0 : 1].ranks.push_back(rank);
+    const std::string path = directory / "trace.json";
+    RunThreadRanks(3, [&](Comm& world) {
+      Profile profile(Config(3, 0, 1), 6);  // two each
+      for (int i = 0; i < world.rank(); ++i) Compute(profile.recorder(world.rank()), 100 + i, 100.5 + i);
+      if (world.rank() == 0) Compute(profile.recorder(0), 99, 99.5);
+      if (world.rank() == 2) Compute(profile.recorder(2), 103, 104);
+      profile.Gather(world, hosts);
+      if (world.rank() > 0) return;
+      profile.Write(path);
+      EXPECT_EQ(profile.Describe(), "4 spans, and 1 after them left out");
+      EXPECT_EQ(profile.SecondsByName(0), (std::map<std::string, double>{{"norm", 0.5}}));
+    });
+    const nlohmann::json trace = nlohmann::json::parse(ReadTextFile(path));
+    std::map<int, std::vector<double>> starts;
+    for (const auto& event : trace["traceEvents"])
+      if (event["ph"] == "X") starts[event["pid"]].push_back(event["ts"]);
+    const std::map<int, std::vector<double>> wanted = {{0, {0}}, {1, {1e6}}, {2, {1e6, 2e6}}};
+    if (one_host) {
+      EXPECT_EQ(starts, wanted);
+      continue;
+    }
+    ASSERT_EQ(starts.size(), wanted.size());
+    for (const auto& [rank, times] : wanted) {
+      ASSERT_EQ(starts[rank].size(), times.size());
+      for (size_t i = 0; i < times.size(); ++i) EXPECT_NEAR(starts[rank][i], times[i], 0.4e6);
+    }
+  }
 }
 
 TEST(Profile, SumsARanksSecondsByName) {

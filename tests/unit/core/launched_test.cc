@@ -1,4 +1,4 @@
-#include "comm/launched.h"
+#include "core/launched.h"
 
 #include <gtest/gtest.h>
 
