@@ -45,7 +45,7 @@ double StepOf(double span) {
 }
 
 // Where the plot's inside lies.
-constexpr double kWidth = 860, kHeight = 480, kLeft = 76, kRight = 840, kTop = 24, kBottom = 416;
+constexpr double kWidth = 860, kHeight = 480, kLeft = 92, kRight = 840, kTop = 24, kBottom = 416;
 
 struct Axis {
   double low, high, at_low, at_high;
@@ -78,6 +78,12 @@ Axis LinearAxis(const Limits& limits, double step, double at_low, double at_high
   return {std::floor(limits.low / step) * step, (std::floor(limits.high / step) + 1) * step, at_low, at_high};
 }
 
+// That of steps ends with the last one where there is a mark.
+Axis StepAxis(const Limits& limits, double step, double at_low, double at_high) {
+  const double first = std::floor(limits.low / step), last = std::ceil(limits.high / step);
+  return {first * step, std::max(last, first + 1) * step, at_low, at_high};
+}
+
 std::string PowerText(int power) {
   const int64_t value = int64_t{1} << power;
   if (value >= 1 << 20) return fmt::format("{}M", value >> 20);
@@ -95,7 +101,7 @@ class SvgWriter {
     if (plot.mean) y = {std::min(y.low, *plot.mean), std::max(y.high, *plot.mean)};
     x_step_ = std::max(1.0, StepOf(std::max(x.high - x.low, 1.0)));
     y_step_ = StepOf(std::max(y.high - y.low, 1e-3));
-    x_ = plot.linear_x ? LinearAxis(x, x_step_, kLeft, kRight) : LogarithmicAxis(x, kLeft, kRight);
+    x_ = plot.linear_x ? StepAxis(x, x_step_, kLeft, kRight) : LogarithmicAxis(x, kLeft, kRight);
     y_ = plot.logarithmic_y ? LogarithmicAxis(y, kBottom, kTop) : LinearAxis(y, y_step_, kBottom, kTop);
   }
 
@@ -151,7 +157,7 @@ class SvgWriter {
     }
     Text((kLeft + kRight) / 2, kBottom + 52, "middle", plot_.x_title);
     Text(0, 0, "middle", plot_.y_title,
-         fmt::format("transform=\"translate(20 {:.1f}) rotate(-90)\"", (kTop + kBottom) / 2));
+         fmt::format("transform=\"translate(16 {:.1f}) rotate(-90)\"", (kTop + kBottom) / 2));
   }
 
   void DrawSeries(size_t index) {

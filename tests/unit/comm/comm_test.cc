@@ -3,6 +3,7 @@
 #include "comm/comm.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -453,6 +454,28 @@ TEST(Comm, SubgroupsOverlapAndInterleave) {
     std::vector<int32_t> all;
     gather(*nested, mine, all).Wait();
     EXPECT_EQ(all, (std::vector<int32_t>{row.back(), row[0]}));
+  });
+}
+
+// More of them than MPI has communicators, or than there are tags.
+TEST(Comm, OfGroupsThatAreGoneNothingIsLeft) {
+  constexpr int kGroups = 10000;
+  RunRanks(3, [&](Comm& world) {
+    const std::vector<int> turned = {2, 0, 1};
+    const auto make = [&](int count) {
+      for (int i = 0; i < count; ++i) {
+        const auto group = world.Subgroup(turned);
+        if (i % 100 == 0) {
+          EXPECT_EQ(group->SumOverRanks(group->rank() + i), 3 + 3 * i);
+        }
+      }
+      world.Barrier();
+      const size_t in_use = mallinfo2().uordblks;
+      world.Barrier();
+      return in_use;
+    };
+    const size_t before = make(kGroups / 10), after = make(kGroups);
+    EXPECT_LT(after, before + 16 * kGroups);  // bytes
   });
 }
 
