@@ -69,7 +69,6 @@ std::optional<double> PercentOf(const std::optional<double>& fraction) {
 }
 
 double OffloadWait(const StepMetrics& m) { return m.offload_wait_seconds.value_or(0); }
-double Waiting(const StepMetrics& m) { return m.communication_wait_seconds + OffloadWait(m); }
 
 // What a step's time goes to, in the mean of a rank.
 struct Part {
@@ -77,9 +76,14 @@ struct Part {
   Measure seconds;
 };
 std::vector<Part> Parts(const Job& job) {
-  std::vector<Part> parts = {{"computing", [](const auto& m) { return m.step_seconds - Waiting(m); }}};
-  if (job.mesh.ranks() > 1)
-    parts.push_back({"waiting for other ranks", [](const auto& m) { return m.communication_wait_seconds; }});
+  // A rank alone waits for nobody else: what it sends to itself is part of what it does.
+  const bool has_others = job.mesh.ranks() > 1;
+  const auto for_others = [has_others](const StepMetrics& m) {
+    return has_others ? m.communication_wait_seconds : 0;
+  };
+  std::vector<Part> parts = {
+      {"computing", [=](const auto& m) { return m.step_seconds - for_others(m) - OffloadWait(m); }}};
+  if (has_others) parts.push_back({"waiting for other ranks", for_others});
   if (job.offloads()) parts.push_back({"waiting for what is offloaded", OffloadWait});
   return parts;
 }

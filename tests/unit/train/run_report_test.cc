@@ -67,6 +67,12 @@ TEST(RunReport, ShowsEveryStepOfAShortRun) {
   EXPECT_TRUE(Has(page, "<tr><td>loss</td><td>101.0000</td><td>103.0000</td><td>102.0000</td></tr>"));
 }
 
+TEST(RunReport, OfOneRankAllIsComputing) {
+  const std::string page = RunPage(MakeJob(1), Steps(3), {}, "");
+  EXPECT_TRUE(Has(page, "<td>computing</td><td>2 s</td><td>100.0 %</td>"));
+  EXPECT_FALSE(Has(page, "waiting"));
+}
+
 // Nothing is fetched and nothing runs: a page opens anywhere, also from a mail.
 TEST(RunReport, NeedsNothingButItself) {
   const std::string page = RunPage(MakeJob(2), Steps(100), {{{"weights", 1}}}, "");
