@@ -200,8 +200,8 @@ void MpiJob::Hear(const Notice& notice, int from) {
   } else if (notice.kind == Notice::kAsk) {
     watch_->HearAsked(Now(), from);
     Answer(from);
-  } else if (notice.kind == Notice::kStopped) {
-    peer.stopped = true;
+  } else if (notice.kind == Notice::kFailed || notice.kind == Notice::kStopped) {
+    if (notice.kind == Notice::kStopped) peer.stopped = true;
     const std::string reason = notice.text;
     EndLocked(
         notice.culprit, [reason] { throw PeerFailed(reason); }, reason, notice.is_lost != 0);
@@ -221,12 +221,7 @@ void MpiJob::BecomeQuiet() {
     quiet_ = true;
     failed.swap(outstanding_);
     failure = failure_;
-    Notice notice;
-    notice.kind = Notice::kStopped;
-    notice.culprit = culprit_;
-    notice.is_lost = has_lost_;
-    reason_.copy(notice.text, sizeof notice.text - 1);
-    Tell(notice);
+    Tell(EndNotice(Notice::kStopped));
   }
   for (const auto& operation : failed) operation->source.Fail(failure);
   changed_.notify_all();
@@ -371,6 +366,16 @@ void MpiJob::Watch(double now) {
   EndLocked(
       culprit, [message = verdict.message, code = verdict.code] { throw Error(message, code); },
       FailureOf(culprit, verdict.message), !ranks.empty());
+  Tell(EndNotice(Notice::kFailed));  // before others say the same
+}
+
+MpiJob::Notice MpiJob::EndNotice(Notice::Kind kind) const {
+  Notice notice;
+  notice.kind = kind;
+  notice.culprit = culprit_;
+  notice.is_lost = has_lost_;
+  reason_.copy(notice.text, sizeof notice.text - 1);
+  return notice;
 }
 
 void MpiJob::Look(double now) {

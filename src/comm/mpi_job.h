@@ -71,9 +71,9 @@ class MpiJob : public std::enable_shared_from_this<MpiJob> {
 
  private:
   struct Notice {
-    enum Kind : int32_t { kStopped, kLastWord, kAsk, kAnswer };
+    enum Kind : int32_t { kFailed, kStopped, kLastWord, kAsk, kAnswer };
     int32_t kind = kStopped;
-    int32_t culprit = -1;  // of kStopped
+    int32_t culprit = -1;  // of kFailed and kStopped
     int32_t is_lost = 0;   // that one: nobody need wait for its end
     PeerWatch::Report report;
     char text[760] = {};
@@ -97,6 +97,7 @@ class MpiJob : public std::enable_shared_from_this<MpiJob> {
   void Watch(double now);
   void Look(double now);
   void Answer(int rank);
+  Notice EndNotice(Notice::Kind kind) const;  // the mutex is held
   void BecomeQuiet();
   void OnDone(const std::shared_ptr<MpiOperation>& operation);
 

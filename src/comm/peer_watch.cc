@@ -89,12 +89,12 @@ std::optional<PeerWatch::Failed> PeerWatch::Judge(double now) const {
                                 answers ? "neither computes nor reads nor writes" : "does not answer"));
     }
   }
-  const double seconds = now - wait_->begun_at;
+  // Not how long exactly, so that ranks of one collective say the same, which is then said once.
   if (!failed.empty())
-    return Failed{WaitedInVain(wait_->name, seconds, failed, fmt::format("{}", fmt::join(why, ", "))),
+    return Failed{WaitedInVain(wait_->name, timeout_, failed, fmt::format("{}", fmt::join(why, ", "))),
                   failed};
   if (!waiting.empty())
-    return Failed{CallsDisagree(wait_->name, seconds, waiting[0], peer(waiting[0]).waits_in), {}};
+    return Failed{CallsDisagree(wait_->name, timeout_, waiting[0], peer(waiting[0]).waits_in), {}};
   return std::nullopt;
 }
 

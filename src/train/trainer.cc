@@ -123,7 +123,8 @@ std::unique_ptr<Backend> MakeBackend(const Job& job, int rank, Profile* profile)
   return MakeProfiledBackend(std::move(backend), profile->recorder(rank));
 }
 
-Comm& Reporting(Comm& world, Profile* profile) {
+Comm& Reporting(const Job& job, Comm& world, Profile* profile) {
+  if (job.message_recorder) world.set_recorder(job.message_recorder(world));
   if (profile != nullptr) world.set_recorder(&profile->recorder(world.rank()));
   return world;
 }
@@ -133,7 +134,7 @@ Trainer::Trainer(const Job& job, Comm& world, double peak_flops, Profile* profil
     : job_(job),
       config_(job.config),
       peak_flops_(peak_flops),
-      replica_(job, MakeBackend(job, world.rank(), profile), Reporting(world, profile)),
+      replica_(job, MakeBackend(job, world.rank(), profile), Reporting(job, world, profile)),
       optimizer_(config_, replica_.backend(), replica_.weights()),
       guard_(config_),
       reader_(job.MakeReader()),

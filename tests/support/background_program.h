@@ -4,26 +4,14 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <functional>
 #include <string>
-#include <thread>
 
 #include "core/file.h"
 #include "support/files.h"
 #include "support/program.h"
+#include "support/wait_until.h"
 
 namespace longspan::testing {
-
-// Looks again and again until it is so, for as long as a busy machine may take.
-inline bool WaitUntil(const std::function<bool()>& is_so, double seconds = 60) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!is_so()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 class BackgroundProgram {
  public:
