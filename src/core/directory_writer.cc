@@ -46,9 +46,15 @@ DirectoryWriter::DirectoryWriter(const std::string& path) {
   temporary_ = resolved.parent_path() / (".tmp-" + resolved.filename().string());
 
   std::error_code error;
-  fs::create_directories(temporary_, error);
+  fs::create_directories(resolved.parent_path(), error);
+  RequireDone(error, "make", resolved.parent_path());
+  fs::create_directory(temporary_, error);
   RequireDone(error, "make", temporary_);
-  lock_fd_ = open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // All that is in it will be removed. In a folder that others may write to, it could be a link of theirs.
+  lock_fd_ = open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  Require(ExitCode::kResource, lock_fd_ >= 0 || !fs::is_symlink(temporary_, error),
+          "cannot write {}: {} is a symbolic link, and what that names is not written; remove it", path,
+          temporary_);
   Require(ExitCode::kResource, lock_fd_ >= 0, "cannot open {}: {}", temporary_, std::strerror(errno));
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(lock_fd_);

@@ -7,8 +7,8 @@ namespace longspan {
 
 // Makes `.tmp-NAME` beside a directory that isn't there yet, or is empty; whoever fills it gives it its name
 // with Finish(), and without that the destructor removes it. What a killed process left there goes first;
-// another that is writing it is refused. Throws Error(kUsage) for a directory that holds something, and
-// Error(kResource).
+// another that is writing it is refused, and so is a link. Throws Error(kUsage) for a directory that holds
+// something, and Error(kResource).
 class DirectoryWriter {
  public:
   explicit DirectoryWriter(const std::string& path);

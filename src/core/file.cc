@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "core/check.h"
@@ -96,6 +99,15 @@ class RegularFile {
   size_t size_ = 0;
 };
 
+// This process's, where the kernel says it: to ask umask() is to change it, for all threads.
+mode_t Umask() {
+  constexpr std::string_view kField = "Umask:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(kField)) return static_cast<mode_t>(std::strtoul(&line[kField.size()], nullptr, 8));
+  return 0077;
+}
+
 // False if there is nothing at the path, whose status is else `status`.
 bool FindStatus(const std::string& path, struct stat& status) {
   if (stat(path.c_str(), &status) == 0) return true;
@@ -155,7 +167,7 @@ void MappedFile::Unload(std::span<const std::byte> part) const {
 }
 
 FileWriter::FileWriter(const std::string& path) : path_(path) {
-  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);  // O_EXCL follows no link
   if (fd_ < 0) ThrowFileError("cannot create", path, errno, ExitCode::kResource);
 }
 
@@ -180,6 +192,9 @@ void FileWriter::Write(const void* data, size_t size) {
 
 void FileWriter::Finish() {
   CHECK(fd_ >= 0);
+  // EPERM: a file system that keeps no modes, but has one for all its files.
+  if (fchmod(fd_, 0666 & ~Umask()) != 0 && errno != EPERM)
+    ThrowFileError("cannot write", path_, errno, ExitCode::kResource);
   if (fsync(fd_) != 0) ThrowFileError("cannot write", path_, errno, ExitCode::kResource);
   if (close(std::exchange(fd_, -1)) != 0) {
     const int error = errno;
@@ -189,7 +204,9 @@ void FileWriter::Finish() {
 }
 
 FileAppender::FileAppender(const std::string& path)
-    : path_(path), fd_(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(path), fd_(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+  Require(ExitCode::kResource, fd_ >= 0 || errno != ELOOP,
+          "cannot write '{}': it is a symbolic link, and what that names is not written; remove it", path);
   if (fd_ < 0) ThrowFileError("cannot open", path, errno, ExitCode::kResource);
 }
 
@@ -209,12 +226,19 @@ void WriteNewFile(const std::string& path, std::string_view text) {
 }
 
 std::string ReadTextFile(const std::string& path) {
+  constexpr size_t kMost =
+      size_t{1} << 32;  // another file than was meant is larger, and would take all memory
   const RegularFile file(path);
   // The size is only a hint (/proc gives none): one byte more sees the end without growing the text.
+  const auto check = [&](size_t size) {
+    Require(size <= kMost, "cannot read '{}': it is larger than {} bytes; check the path", path, kMost);
+  };
+  check(file.size());
   std::string text(file.size() + 1, '\0');
   size_t size = 0;
   for (;;) {
-    if (size == text.size()) text.resize(2 * size + 4096);
+    check(size);
+    if (size == text.size()) text.resize(std::min(2 * size + 4096, kMost + 1));
     const ssize_t n = read(file.fd(), text.data() + size, text.size() - size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) ThrowReadError(path, errno);

@@ -35,9 +35,9 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Writes sequentially to a new file: an existing one is refused, never truncated. Throws Error(kResource)
-// naming path and cause (disk full, …). Finish() flushes to the disk (fsync) and closes; without it the
-// destructor removes the file.
+// Writes to a new file: one that is there, or a link, is refused. Throws Error(kResource) naming path and cause
+// (disk full, …). Finish() flushes to the disk (fsync) and closes; without it the destructor removes the file.
+// Until then only its owner may read it (0600), from then on whom the umask lets.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -55,7 +55,7 @@ class FileWriter {
 };
 
 // Appends to a file, which is made if it isn't there, each piece with one write: after a kill it ends in a
-// whole piece, or in a part of the last. Throws as FileWriter does.
+// whole piece, or in a part of the last. Throws as FileWriter does, also for a link.
 class FileAppender {
  public:
   explicit FileAppender(const std::string& path);
@@ -72,7 +72,7 @@ class FileAppender {
 // A FileWriter from beginning to end.
 void WriteNewFile(const std::string& path, std::string_view text);
 
-std::string ReadTextFile(const std::string& path);  // errors as MappedFile's
+std::string ReadTextFile(const std::string& path);  // errors as MappedFile's; 4 GiB are the most
 // Replaces `path` as a whole: written beside it (`path`.tmp), synced, renamed. At any moment, also after a
 // crash, `path` holds all of the old text or all of the new. One writer per path at a time.
 void WriteFileAtomically(const std::string& path, std::string_view text);

@@ -84,6 +84,16 @@ TEST_F(DirectoryWriterTest, WhatIsThereStays) {
   EXPECT_EQ(ReadTextFile(directory_ / "late/x"), "other");
 }
 
+// Which somebody else may have made, in a folder that all may write to.
+TEST_F(DirectoryWriterTest, ALinkAtTheTemporaryNameIsNotFollowed) {
+  WriteText(directory_ / "precious/x", "1");
+  fs::create_directory_symlink("precious", directory_ / ".tmp-a");
+  ExpectError(
+      {".tmp-a is a symbolic link", "remove it"}, [&] { DirectoryWriter writer(directory_ / "a"); },
+      ExitCode::kResource);
+  EXPECT_EQ(ReadTextFile(directory_ / "precious/x"), "1");
+}
+
 TEST_F(DirectoryWriterTest, WhatAKilledProcessLeftGoesButNotWhatIsBeingWritten) {
   WriteText(directory_ / ".tmp-a/half/x", "1");
   DirectoryWriter writer(directory_ / "a");

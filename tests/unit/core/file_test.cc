@@ -145,6 +145,50 @@ TEST_F(FileTest, WhatCannotBeFoundOutIsAnError) {
   fs::permissions(Path("closed"), fs::perms::owner_all);
 }
 
+// Such as a model's weights, given as a recipe.
+TEST_F(FileTest, ATextHasABound) {
+  WriteNewFile(Path("huge"), "");
+  fs::resize_file(Path("huge"), uintmax_t{1} << 40);  // without a byte on the disk
+  ExpectError({Path("huge"), "larger than 4294967296 bytes", "check the path"},
+              [&] { ReadTextFile(Path("huge")); });
+}
+
+// Whose umask is 022 shares what is whole, not what is being written.
+TEST_F(FileTest, AFileIsItsOwnersUntilItIsWhole) {
+  const auto mode = [&](const std::string& name) {
+    return static_cast<int>(fs::status(Path(name)).permissions() & fs::perms::mask);
+  };
+  for (const mode_t mask : {0022, 0077, 0002}) {
+    const mode_t before = umask(mask);
+    {
+      FileWriter writer(Path("new"));
+      writer.Write("x", 1);
+      EXPECT_EQ(mode("new"), 0600);
+      writer.Finish();
+      EXPECT_EQ(mode("new"), static_cast<int>(0666 & ~mask));
+    }
+    WriteFileAtomically(Path("new"), "y");
+    EXPECT_EQ(mode("new"), static_cast<int>(0666 & ~mask));
+    umask(before);
+    RemoveFile(Path("new"));
+  }
+}
+
+// Which somebody else may have made, in a folder that all may write to.
+TEST_F(FileTest, ALinkIsNotWrittenThrough) {
+  WriteNewFile(Path("precious"), "1");
+  for (const char* name : {"link", "state.tmp"}) fs::create_symlink("precious", Path(name));
+  ExpectError(
+      {Path("link"), "File exists"}, [&] { FileWriter writer(Path("link")); }, ExitCode::kResource);
+  ExpectError(
+      {Path("link"), "symbolic link", "remove it"}, [&] { FileAppender appender(Path("link")); },
+      ExitCode::kResource);
+  WriteFileAtomically(Path("state"), "2");
+  WriteFileAtomically(Path("link"), "3");
+  EXPECT_EQ(ReadTextFile(Path("precious")), "1");
+  EXPECT_EQ(ReadTextFile(Path("link")), "3");
+}
+
 TEST_F(FileTest, AnUnfinishedFileIsRemoved) {
   { FileWriter(Path("half")).Write("half", 4); }
   EXPECT_EQ(CountFiles(), 0u);

@@ -72,11 +72,34 @@ class FaultyCalls final : public FileCalls {
   size_t Some(size_t bytes) const { return std::min(bytes, static_cast<size_t>(most_bytes)); }
 };
 
+// Keeps what the system says of the file.
+class StatusCalls final : public FileCalls {
+ public:
+  mutable struct stat status = {};
+  int Reserve(int fd, int64_t bytes) const override {
+    EXPECT_EQ(fstat(fd, &status), 0);
+    return FileCalls::Reserve(fd, bytes);
+  }
+};
+
 // A folder on a disk and, if there is one, in memory.
 std::vector<std::string> Directories(const testing::TemporaryDirectory& disk) {
   std::vector<std::string> directories = {disk.path()};
   if (access("/dev/shm", W_OK) == 0) directories.push_back("/dev/shm");
   return directories;
+}
+
+// It holds activations and weights, perhaps in a folder that all may look into.
+TEST(ScratchFile, IsItsOwnersAlone) {
+  const testing::TemporaryDirectory disk;
+  for (const std::string& directory : Directories(disk)) {
+    const StatusCalls calls;
+    const ScratchFile file(directory, kBlock, calls);
+    EXPECT_EQ(calls.status.st_mode & 0777, 0600u) << directory;
+    EXPECT_EQ(calls.status.st_nlink, 0u) << directory;
+    EXPECT_EQ(calls.status.st_uid, geteuid()) << directory;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
 }
 
 TEST(ScratchFile, GivesBackWhatWasWritten) {
