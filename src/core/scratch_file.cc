@@ -25,38 +25,7 @@ bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(ScratchFile::kAlignment) == 0;
 }
 
-// Retries what a signal interrupted.
-template <class Call>
-auto Uninterrupted(Call call) {
-  for (;;) {
-    const auto result = call();
-    if (result >= 0 || errno != EINTR) return result;
-  }
-}
-
 }  // namespace
-
-int FileCalls::Reserve(int fd, int64_t bytes) const {
-  return Uninterrupted([&] { return fallocate(fd, 0, 0, bytes); }) == 0 ? 0 : errno;
-}
-
-int FileCalls::SetDirect(int fd) const {
-  const int flags = fcntl(fd, F_GETFL);
-  return flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0 ? 0 : errno;
-}
-
-ssize_t FileCalls::Write(int fd, const void* data, size_t bytes, int64_t offset) const {
-  return Uninterrupted([&] { return pwrite(fd, data, bytes, offset); });
-}
-
-ssize_t FileCalls::Read(int fd, void* data, size_t bytes, int64_t offset) const {
-  return Uninterrupted([&] { return pread(fd, data, bytes, offset); });
-}
-
-const FileCalls& FileCalls::System() {
-  static const FileCalls calls;
-  return calls;
-}
 
 void ScratchFile::Free::operator()(std::byte* block) const { std::free(block); }
 

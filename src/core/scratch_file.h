@@ -5,27 +5,14 @@
 // through it where the file system refuses that (tmpfs).
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "core/file_calls.h"
+
 namespace longspan {
-
-// The system calls of a ScratchFile. Tests make them fail. Errors are errno's, as of the calls they stand
-// for.
-class FileCalls {
- public:
-  virtual ~FileCalls() = default;
-  virtual int Reserve(int fd, int64_t bytes) const;  // fallocate: 0, or the error
-  virtual int SetDirect(int fd) const;               // O_DIRECT: 0, or the error
-  virtual ssize_t Write(int fd, const void* data, size_t bytes, int64_t offset) const;  // pwrite
-  virtual ssize_t Read(int fd, void* data, size_t bytes, int64_t offset) const;         // pread
-
-  static const FileCalls& System();
-};
 
 class ScratchFile {
  public:

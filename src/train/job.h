@@ -35,7 +35,7 @@ struct Job {
   MaskSpec mask;
   std::vector<std::string> strategies;  // of each of the model's layer kinds, in their order
   ActivationPolicy activations;         // what a layer keeps: of what its backward pass reads
-  OffloadHooks offload_hooks;           // for tests
+  IoHooks io_hooks;                     // for tests
   std::function<WorkRecorder*(Comm& world)> message_recorder;  // for tests: whom a rank reports messages to
   int64_t document_length = 0;  // without text: of each document of a sequence; 0: a sequence is one document
   bool forward_only = false;    // evaluation: nothing is kept for a backward pass, no gradients, no optimizer

@@ -61,9 +61,9 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       layout_(job.MakeLayout()),
       strategies_(MakeStrategies(job, mesh_)),
       background_(job.offloads() && !backend_->dry()
-                      ? std::make_unique<Background>(job.offload_hooks.before_each)
+                      ? std::make_unique<Background>(job.io_hooks.before_each)
                       : nullptr),
-      tier_(job.config.offload_directory, background_.get(), job.offload_hooks, backend_->recorder(),
+      tier_(job.config.offload_directory, background_.get(), job.io_hooks, backend_->recorder(),
             backend_->shares_host_memory()),
       weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get(),
                WeightRanks::Of(mesh_, job.config.shard_parameters), /*accumulates=*/job.has_several_passes(),

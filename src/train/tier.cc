@@ -40,7 +40,7 @@ class DiskStorage final : public Tier::Storage {
 
 }  // namespace
 
-Tier::Tier(std::string directory, Background* background, const OffloadHooks& hooks, WorkRecorder* recorder,
+Tier::Tier(std::string directory, Background* background, const IoHooks& hooks, WorkRecorder* recorder,
            bool shares_host_memory)
     : directory_(std::move(directory)),
       background_(background),

@@ -26,12 +26,6 @@ struct TierSlot {
   bool starts_as_zero = false;  // it may be read before it is written
 };
 
-// For tests: what the background thread does before each transfer, and what stands for the system's calls.
-struct OffloadHooks {
-  std::function<void()> before_each;
-  const FileCalls* file_calls = &FileCalls::System();
-};
-
 class Tier {
  public:
   // Where slots lie: bytes at offsets that are multiples of ScratchFile::kAlignment. Used by one thread at a
@@ -47,7 +41,7 @@ class Tier {
   // and the file calls of `hooks` outlive the tier; null: a dry one, which takes and moves nothing and counts
   // the same. Transfers are reported to `recorder`, unless that is null: those of a dry one to a disk by way
   // of the host's memory if that is not the device's.
-  Tier(std::string directory, Background* background, const OffloadHooks& hooks = {},
+  Tier(std::string directory, Background* background, const IoHooks& hooks = {},
        WorkRecorder* recorder = nullptr, bool shares_host_memory = false);
   ~Tier();
   Tier(const Tier&) = delete;

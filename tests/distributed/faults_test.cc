@@ -244,7 +244,7 @@ TEST_F(Faults, ADiskThatFailsEndsAll) {
     config.optimizer_memory_host_offload = true;
     config.offload_directory = directory_ / "tier";
     Job job = PrepareJob(config);
-    job.offload_hooks.file_calls = &disk;
+    job.io_hooks.file_calls = &disk;
     return Run(job);
   };
   testing::FailingDisk full, broken;

@@ -50,7 +50,7 @@ constexpr RanksOfRun kRanks[] = {{1, 1, 1, false}, {2, 1, 1, false}, {2, 1, 1, t
                                  {4, 2, 1, false}, {4, 2, 1, true},  {4, 1, 2, true}, {8, 1, 1, true}};
 
 // Slow and uneven: a transfer of most of a millisecond now and then lets everything else pass it.
-OffloadHooks SlowCopies() {
+IoHooks SlowCopies() {
   return {.before_each = [] {
     thread_local int calls = 0;
     std::this_thread::sleep_for(std::chrono::microseconds(++calls % 3 == 0 ? 700 : 50));
@@ -101,9 +101,9 @@ class OffloadState : public ::testing::Test {
     return config;
   }
 
-  std::string Train(const TrainConfig& config, const OffloadHooks& hooks = {}) const {
+  std::string Train(const TrainConfig& config, const IoHooks& hooks = {}) const {
     Job job = PrepareJob(config);
-    job.offload_hooks = hooks;
+    job.io_hooks = hooks;
     return testing::TrainQuietly(job);
   }
 
@@ -150,7 +150,7 @@ TEST_F(OffloadState, ChangesNoBitWhereverItGoesAndHoweverSlow) {
             if (on_disk) config.offload_directory = directory_ / "tier";
             // Every other one is slowed.
             const bool slowed = on_disk == accumulates || many;
-            ExpectSameRun(Train(config, slowed ? SlowCopies() : OffloadHooks{}), wanted);
+            ExpectSameRun(Train(config, slowed ? SlowCopies() : IoHooks{}), wanted);
           }
         }
       }
@@ -343,7 +343,7 @@ TEST_F(OffloadState, ADiskThatFailsLaterEndsTheRunOnAllRanks) {
       TrainConfig config = Config(ranks, "bfloat16");
       keys.Set(config);
       config.offload_directory = directory_ / "tier";
-      OffloadHooks hooks = SlowCopies();
+      IoHooks hooks = SlowCopies();
       const testing::FailingDisk full;
       full.good_writes = 30 * ranks.ranks;
       hooks.file_calls = &full;

@@ -34,7 +34,7 @@ void OffloadEveryName(TrainConfig& config) {
 }
 
 // Slow and uneven: a copy of a millisecond and a half now and then lets everything else pass it.
-OffloadHooks SlowCopies() {
+IoHooks SlowCopies() {
   return {.before_each = [] {
     thread_local int calls = 0;
     std::this_thread::sleep_for(std::chrono::microseconds(++calls % 3 == 0 ? 1500 : 100));
@@ -66,15 +66,15 @@ class Offload : public ::testing::Test {
     return config;
   }
 
-  std::vector<json> Train(TrainConfig config, const OffloadHooks& hooks = {}) {
+  std::vector<json> Train(TrainConfig config, const IoHooks& hooks = {}) {
     config.run_name = fmt::format("run{}", num_runs_++);
     Job job = PrepareJob(config);
-    job.offload_hooks = hooks;
+    job.io_hooks = hooks;
     last_run_ = testing::TrainQuietly(job);
     return testing::ReadMetrics(last_run_);
   }
 
-  Outcome Run(const TrainConfig& config, const OffloadHooks& hooks = {}) {
+  Outcome Run(const TrainConfig& config, const IoHooks& hooks = {}) {
     for (const json& row : Train(config, hooks)) {
       EXPECT_EQ(row.contains("offload_bytes_written"), config.remat_policy != "save_qkv_proj_with_context");
       EXPECT_NE(row.value("offload_bytes_written", 1), 0);
@@ -201,7 +201,7 @@ TEST_F(Offload, ADiskThatIsFullLaterEndsTheRunOnAllRanks) {
     OffloadEveryName(config);
     config.offload_directory = directory_ / "tier";
     const FullLater calls;
-    OffloadHooks hooks = SlowCopies();
+    IoHooks hooks = SlowCopies();
     hooks.file_calls = &calls;
     testing::ExpectError(
         {"cannot write", directory_ / "tier", "No space left", "offload_directory"},

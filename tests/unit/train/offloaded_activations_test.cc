@@ -40,7 +40,7 @@ ActivationPolicy Policy() {
 // A store and what it stands on.
 class Store {
  public:
-  Store(int num_layers, const ActivationPolicy& policy, const std::string& directory, OffloadHooks hooks = {})
+  Store(int num_layers, const ActivationPolicy& policy, const std::string& directory, IoHooks hooks = {})
       : background_(hooks.before_each),
         tier_(directory, &background_, hooks),
         store_(Config(num_layers), kRows, DType::kFloat32, policy, *backend_, tier_) {
@@ -56,7 +56,7 @@ class Store {
   OffloadedActivations store_;
 };
 
-OffloadHooks Slow() {
+IoHooks Slow() {
   return {.before_each = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }};
 }
 
@@ -112,7 +112,7 @@ TEST(OffloadedActivations, GivesBackWhatWasKeptHoweverSlowTheCopies) {
     for (const bool slow : {false, true}) {
       for (const int num_layers : {1, 2, 3, kLayers}) {
         SCOPED_TRACE(fmt::format("'{}', {} layers", directory, num_layers));
-        Store store(num_layers, Policy(), directory, slow ? Slow() : OffloadHooks{});
+        Store store(num_layers, Policy(), directory, slow ? Slow() : IoHooks{});
         for (int pass = 0; pass < 3; ++pass) Pass(store, num_layers, pass);
         EXPECT_TRUE(store.tier().wait_seconds() > 0 || !slow || num_layers < kLayers);
       }
@@ -163,7 +163,7 @@ TEST(OffloadedActivations, AFailingDiskEndsThePassWithItsError) {
   for (const int64_t good :
        {1, 2, 12, 24, 25}) {  // of 25 writes; the last ones are waited for by the backward pass
     testing::FailingDisk calls;
-    OffloadHooks hooks = Slow();
+    IoHooks hooks = Slow();
     hooks.file_calls = &calls;
     Store store(kLayers, Policy(), disk.path(), hooks);
     calls.good_writes = good;
@@ -176,7 +176,7 @@ TEST(OffloadedActivations, AFailingDiskEndsThePassWithItsError) {
   }
   for (const int64_t good : {0, 5}) {
     testing::FailingDisk calls;
-    OffloadHooks hooks;
+    IoHooks hooks;
     hooks.file_calls = &calls;
     Store store(kLayers, Policy(), disk.path(), hooks);
     calls.good_reads = good;

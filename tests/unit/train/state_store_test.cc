@@ -20,14 +20,14 @@ constexpr int64_t kBlock = ScratchFile::kAlignment;
 // Of the units, among them none and less than a block.
 const std::vector<int64_t> kSizes = {5000, 1024, 0, 3000, 10};
 
-OffloadHooks Slow() {
+IoHooks Slow() {
   return {.before_each = [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }};
 }
 
 // A store and what it stands on.
 class Store {
  public:
-  Store(const std::string& directory, bool optimizer, bool parameters, const OffloadHooks& hooks = {})
+  Store(const std::string& directory, bool optimizer, bool parameters, const IoHooks& hooks = {})
       : background_(hooks.before_each),
         tier_(directory, &background_, hooks),
         store_(kSizes, DType::kBFloat16, /*has_moments=*/true,

@@ -46,7 +46,7 @@ bool Holds(Tensor tensor, int value) {
 
 // With these slots, and room for them.
 std::unique_ptr<Tier> MakeTier(const std::vector<TierSlot>& slots, const std::string& directory,
-                               Background* background, const OffloadHooks& hooks = {},
+                               Background* background, const IoHooks& hooks = {},
                                WorkRecorder* recorder = nullptr, bool shares_host_memory = false) {
   auto tier = std::make_unique<Tier>(directory, background, hooks, recorder, shares_host_memory);
   EXPECT_EQ(tier->Add(slots), 0);
@@ -57,7 +57,7 @@ std::unique_ptr<Tier> MakeTier(const std::vector<TierSlot>& slots, const std::st
 class AnyTier : public ::testing::TestWithParam<bool> {
  protected:
   std::unique_ptr<Tier> Make(const std::vector<TierSlot>& slots, Background& background,
-                             const OffloadHooks& hooks = {}) {
+                             const IoHooks& hooks = {}) {
     return MakeTier(slots, GetParam() ? directory_.path() : "", &background, hooks);
   }
   testing::TemporaryDirectory directory_;
@@ -196,7 +196,7 @@ TEST(Tier, WhatFailedToBeWrittenIsNeverRead) {
   const testing::TemporaryDirectory directory;
   Background background;
   FullCalls calls;
-  OffloadHooks hooks;
+  IoHooks hooks;
   hooks.file_calls = &calls;
   const auto tier = MakeTier({{"a", kBlock}, {"b", kBlock}}, directory.path(), &background, hooks);
   Tensors tensors;
