@@ -16,6 +16,7 @@ int NumThreads(const StepCase& step) {
 Job MakeJob(const StepCase& step, int64_t num_steps) {
   TrainConfig config;
   config.run_name = "bench";
+  config.enable_checkpointing = false;
   config.max_target_length = step.length;
   config.steps = num_steps;
   config.ranks = step.ranks;

@@ -83,10 +83,17 @@ KeyList TrainKeys(TrainConfig& config) {
            "Save checkpoints; the last step is then always saved.");
   keys.Add("checkpoint_period", &config.checkpoint_period, "Steps between checkpoints.",
            Between(1, kMostSteps));
+  keys.Add("max_num_checkpoints_to_keep", &config.max_num_checkpoints_to_keep,
+           "Once a checkpoint is complete, older ones than the newest so many are removed; 0: none is.",
+           Between(0, kMostSteps));
+  keys.Add("on_checkpoint_error", &config.on_checkpoint_error,
+           "When a checkpoint cannot be written (a full disk): stop ends the run with the error, continue "
+           "warns and tries again at the next one. What was saved before stays either way.",
+           {}, {"stop", "continue"});
   keys.Add(
       "resume", &config.resume,
-      "none (a run directory that already has steps is refused), auto (from the run's latest checkpoint, if "
-      "it has one) or "
+      "none (a run directory that already has steps is refused), auto (from the run's newest checkpoint that "
+      "is not damaged, if it has any) or "
       "the path of a checkpoint.");
   keys.Add("save_dtype", &config.save_dtype, "Type of a checkpoint's model weights.", {},
            {"float32", "bfloat16"});

@@ -16,6 +16,7 @@
 #include "eval/verify.h"
 #include "plan/auto.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_folder.h"
 #include "train/job.h"
 #include "train/memory_budget.h"
 #include "train/run_directory.h"
@@ -48,6 +49,7 @@ VerifyConfig LoadVerifyConfig(std::span<const std::string> arguments, int64_t ra
   LoadKeys("verify", VerifyKeys(config), arguments);
   config.run.eval_interval = -1;
   config.run.profile = false;
+  config.run.enable_checkpointing = false;
   return config;
 }
 

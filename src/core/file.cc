@@ -49,11 +49,6 @@ const char* Advice(int error) {
   }
 }
 
-// `error` is an errno. `action` reads like "cannot write".
-[[noreturn]] void ThrowFileError(const char* action, const std::string& path, int error, ExitCode code) {
-  throw Error(fmt::format("{} '{}': {}{}", action, path, std::strerror(error), Advice(error)), code);
-}
-
 [[noreturn]] void ThrowReadError(const std::string& path, int error) {
   const bool path_is_wrong =
       error == ENOENT || error == ENOTDIR || error == EISDIR || error == ENAMETOOLONG || error == ELOOP;
@@ -116,6 +111,10 @@ bool FindStatus(const std::string& path, struct stat& status) {
 }
 
 }  // namespace
+
+void ThrowFileError(const char* action, const std::string& path, int error, ExitCode code) {
+  throw Error(fmt::format("{} '{}': {}{}", action, path, std::strerror(error), Advice(error)), code);
+}
 
 bool Exists(const std::string& path) {
   struct stat status;
@@ -268,11 +267,11 @@ void RenameFile(const std::string& from, const std::string& to) {
 
 void RemoveFile(const std::string& path) { unlink(path.c_str()); }
 
-void SyncDirectory(const std::string& path) {
+void SyncDirectory(const std::string& path, const FileCalls& calls) {
   const FileDescriptor directory(OpenForReading(path, O_DIRECTORY));
   // EINVAL: a file system that has no such operation, and where nothing more can be done.
-  if (fsync(directory.get()) != 0 && errno != EINVAL)
-    ThrowFileError("cannot sync", path, errno, ExitCode::kResource);
+  const int error = calls.Sync(directory.get());
+  if (error != 0 && error != EINVAL) ThrowFileError("cannot sync", path, error, ExitCode::kResource);
 }
 
 }  // namespace longspan

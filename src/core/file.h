@@ -7,7 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "core/check.h"
+#include "core/file_calls.h"
+
 namespace longspan {
+
+// Throws Error: what failed ("cannot write"), where, why by errno, and what to do about it.
+[[noreturn]] void ThrowFileError(const char* action, const std::string& path, int error, ExitCode code);
 
 // What is at a path, links followed. False if nothing is there; throws Error as MappedFile does where that
 // cannot be found out (a folder that may not be searched, a name that is too long, links in a circle).
@@ -78,7 +84,8 @@ std::string ReadTextFile(const std::string& path);  // errors as MappedFile's; 4
 void WriteFileAtomically(const std::string& path, std::string_view text);
 // The second half of that, for a file that is too large to be held: `from`, which is synced, becomes `to`.
 void RenameFile(const std::string& from, const std::string& to);
-void RemoveFile(const std::string& path);     // if it is there
-void SyncDirectory(const std::string& path);  // makes renames in it durable
+void RemoveFile(const std::string& path);  // if it is there
+// Makes renames in it durable.
+void SyncDirectory(const std::string& path, const FileCalls& calls = FileCalls::System());
 
 }  // namespace longspan

@@ -29,7 +29,7 @@ class FileCalls {
 // For tests: what a background thread does before each of its tasks, and what stands for the system's calls,
 // both of what is offloaded and of checkpoints.
 struct IoHooks {
-  std::function<void()> before_each;
+  std::function<void()> before_each = {};
   const FileCalls* file_calls = &FileCalls::System();
 };
 

@@ -15,6 +15,8 @@
 #include "model/config.h"
 #include "model/params.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_verify.h"
+#include "train/checksums.h"
 #include "train/run_directory.h"
 #include "train/safetensors.h"
 
@@ -39,7 +41,7 @@ std::vector<std::string> FilesToCopy(const std::string& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename();
     if (!entry.is_regular_file() || name.starts_with('.') || HoldsWeights(name)) continue;
-    if (name != kConfigFile && name != kStateFile) names.push_back(name);
+    if (name != kConfigFile && name != kStateFile && name != kChecksumsFile) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -107,6 +109,8 @@ Converter::Converter(const ConvertConfig& config)
     : config_(config), directory_(ModelDirectory(config.model_path)), files_(directory_, "model") {
   if (Exists(Input(kStateFile)) && SafetensorsDirectory::IsIn(directory_, "optimizer"))
     optimizer_.emplace(directory_, "optimizer");
+  RequireContents(directory_, "model");
+  if (optimizer_) RequireContents(directory_, "optimizer");
   if (config.dtype != "stored") dtype_ = config.dtype == "float32" ? DType::kFloat32 : DType::kBFloat16;
   config_json_ = ReadTextFile(Input(kConfigFile));
   if (dtype_) config_json_ = WithDType(config_json_, *dtype_, Input(kConfigFile));

@@ -42,6 +42,8 @@ struct Job {
 
   // Whether anything goes to the tier.
   bool offloads() const;
+  // Whether checkpoints are saved.
+  bool saves() const { return config.enable_checkpointing && !forward_only; }
 
   ModelOptions model_options() const;
   Layout MakeLayout() const;

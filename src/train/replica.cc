@@ -60,9 +60,8 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
       mesh_(MakeMesh(job.mesh, world)),
       layout_(job.MakeLayout()),
       strategies_(MakeStrategies(job, mesh_)),
-      background_(job.offloads() && !backend_->dry()
-                      ? std::make_unique<Background>(job.io_hooks.before_each)
-                      : nullptr),
+      background_(job.offloads() && !backend_->dry() ? std::make_unique<Background>(job.io_hooks.before_each)
+                                                     : nullptr),
       tier_(job.config.offload_directory, background_.get(), job.io_hooks, backend_->recorder(),
             backend_->shares_host_memory()),
       weights_(MakeParamTable(job.model), job.dtype, MomentsOf(job), backend_.get(),
@@ -70,6 +69,7 @@ Replica::Replica(const Job& job, std::unique_ptr<Backend> backend, Comm& world)
                {.tier = &tier_,
                 .optimizer = job.config.optimizer_memory_host_offload,
                 .parameters = job.config.parameter_memory_host_offload}),
+      snapshot_(job.saves() ? std::make_unique<Snapshot>(weights_, *backend_) : nullptr),
       activations_(job.model, layout_.rows_per_rank(), job.dtype, job.activations, *backend_, tier_),
       watched_weights_(weights_, watch_),
       watched_activations_(activations_, watch_),
@@ -121,6 +121,17 @@ std::map<std::string, int64_t> Replica::MemoryByName() const {
   return bytes;
 }
 
+std::map<std::string, int64_t> Replica::HostMemoryByName() const {
+  std::map<std::string, int64_t> bytes;
+  if (!tier_.on_disk()) bytes = tier_.BytesByName();
+  if (snapshot_) bytes[std::string(Snapshot::kMemoryName)] = snapshot_->num_bytes();
+  return bytes;
+}
+
+std::map<std::string, int64_t> Replica::DiskByName() const {
+  return tier_.on_disk() ? tier_.BytesByName() : std::map<std::string, int64_t>();
+}
+
 int64_t Replica::memory_bytes() const {
   int64_t sum = 0;
   for (const auto& [name, n] : MemoryByName()) sum += n;
@@ -170,7 +181,8 @@ DryRun RunDry(const Job& job, int rank, const DryRunOptions& options) {
   result.update_bytes_written = replica.weights().state_bytes_written();
   if (job.config.eval_interval > 0 && options.recorder == nullptr) replica.Loss(DryPass(job));
   result.memory = replica.MemoryByName();
-  (job.config.offload_directory.empty() ? result.host_memory : result.disk) = replica.OffloadedByName();
+  result.host_memory = replica.HostMemoryByName();
+  result.disk = replica.DiskByName();
   result.memory["sequences"] = SequenceBytes(job);
   // An evaluation takes memory as well, but is none of the step's work.
   if (job.config.eval_interval > 0 && options.recorder != nullptr)

@@ -16,6 +16,7 @@
 #include "train/finite_watch.h"
 #include "train/job.h"
 #include "train/offloaded_activations.h"
+#include "train/snapshot.h"
 #include "train/tier.h"
 #include "train/weights.h"
 
@@ -33,6 +34,8 @@ class Replica {
   int context_rank() const { return mesh_.at.ring * mesh_.shape.ulysses + mesh_.at.ulysses; }
   ShardedWeights& weights() { return weights_; }
   FiniteWatch& watch() { return watch_; }
+  // Where checkpoints are saved; else null.
+  Snapshot* snapshot() { return snapshot_.get(); }
 
   // How many passes a sequence takes.
   int64_t NumPasses(const Batch& sequence) const;
@@ -49,9 +52,11 @@ class Replica {
   // ranks of the run make as many.
   double LossAndGradients(const Batch& batch, double loss_scale, int64_t num_passes = 1);
 
-  // Bytes by name, at their highest so far: on the device, and in the tier of what is offloaded.
+  // Bytes by name, at their highest so far: on the device; in the host's memory, and in a file on a disk, of
+  // what is offloaded and of a checkpoint's snapshot.
   std::map<std::string, int64_t> MemoryByName() const;
-  std::map<std::string, int64_t> OffloadedByName() const { return tier_.BytesByName(); }
+  std::map<std::string, int64_t> HostMemoryByName() const;
+  std::map<std::string, int64_t> DiskByName() const;
   int64_t memory_bytes() const;  // on the device
   // Holds what it takes on the device to so many bytes: a step that took more would throw Error(kResource).
   void LimitMemory(int64_t bytes);
@@ -72,6 +77,7 @@ class Replica {
   std::unique_ptr<Background> background_;                      // null: nothing is offloaded, or it is dry
   Tier tier_;
   ShardedWeights weights_;
+  std::unique_ptr<Snapshot> snapshot_;
   OffloadedActivations activations_;
   FiniteWatch watch_;
   WatchedWeights watched_weights_;
@@ -88,7 +94,7 @@ class Replica {
 // sequences.
 struct DryRun {
   std::map<std::string, int64_t> memory;
-  // What is offloaded, by name, and where: either may be empty.
+  // What is offloaded, by name, and where, and what a checkpoint takes of the host's memory.
   std::map<std::string, int64_t> host_memory, disk;
   Comm::Traffic traffic;
   int64_t offload_bytes_written = 0;  // to the tier

@@ -77,7 +77,8 @@ std::string OffloadLines(const Job& job, const DryRun& dry) {
       : WritesDirectly(directory)
           ? fmt::format("{}, past the page cache", directory)
           : fmt::format("{}, through the page cache (its file system refuses direct I/O)", directory);
-  const auto& offloaded = directory.empty() ? dry.host_memory : dry.disk;
+  std::map<std::string, int64_t> offloaded = directory.empty() ? dry.host_memory : dry.disk;
+  offloaded.erase(std::string(Snapshot::kMemoryName));
   const int64_t of_pass = dry.offload_bytes_written - dry.update_bytes_written;
   std::vector<std::string> written;
   const auto add = [&](int64_t bytes_of_rank, const char* when) {
@@ -199,6 +200,13 @@ std::string StartReport(const Job& job, const MachinePeak& peak, const DryRun& d
                                  : fmt::format(" of {} (device_memory_limit)", c.device_memory_limit)));
   text += MemoryTable(dry.memory);
   if (job.offloads()) text += OffloadLines(job, dry);
+  if (job.saves()) {
+    const std::string name(Snapshot::kMemoryName);
+    const int64_t bytes = dry.host_memory.at(name);
+    line("saves", fmt::format("every {}, from {} a rank in host memory", Plural(c.checkpoint_period, "step"),
+                              FormatBytes(bytes)));
+    text += MemoryTable({{name, bytes}});
+  }
   line("run", job.run_directory());
   return text;
 }

@@ -8,10 +8,15 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
 
+#include "comm/agreement.h"
 #include "core/check.h"
 #include "core/file.h"
-#include "train/checkpoint.h"
+#include "core/output.h"
+#include "train/checkpoint_folder.h"
+#include "train/checkpoint_verify.h"
 
 namespace longspan {
 namespace {
@@ -48,10 +53,10 @@ void CutMetrics(const std::string& path, int64_t step) {
 }  // namespace
 
 std::string CheckpointToResume(const std::string& run_directory, const std::string& resume) {
-  const std::string latest = LatestCheckpoint(CheckpointsIn(run_directory));
-  if (resume == "auto") return latest;
+  const std::vector<std::string> checkpoints = CheckpointsNewestFirst(CheckpointsIn(run_directory));
+  if (resume == "auto") return checkpoints.empty() ? "" : checkpoints.front();
 
-  const bool has_steps = !latest.empty() || HasMetrics(run_directory);
+  const bool has_steps = !checkpoints.empty() || HasMetrics(run_directory);
   if (resume == "none") {
     Require(ExitCode::kUsage, !has_steps,
             "the run directory {} already has steps; go on with resume=auto, or give another run_name",
@@ -69,6 +74,38 @@ std::string CheckpointToResume(const std::string& run_directory, const std::stri
           "another run_name",
           run_directory, resume);
   return checkpoint.string();
+}
+
+StartingPoint FindStartingPoint(const std::string& run_directory, const std::string& resume, Comm& world) {
+  const bool is_first = world.rank() == 0;
+  StartingPoint start;
+  start.wanted = ShareText(world, is_first ? CheckpointToResume(run_directory, resume) : "");
+  if (resume != "auto" || start.wanted.empty()) {
+    if (!start.wanted.empty()) VerifyCheckpoint(start.wanted, world);
+    start.checkpoint = start.wanted;
+    return start;
+  }
+  std::string list;
+  if (is_first)
+    for (const std::string& checkpoint : CheckpointsNewestFirst(CheckpointsIn(run_directory)))
+      list += checkpoint + '\n';
+  std::istringstream checkpoints(ShareText(world, list));
+  int num_damaged = 0;
+  for (std::string checkpoint; std::getline(checkpoints, checkpoint); ++num_damaged) {
+    try {
+      VerifyCheckpoint(checkpoint, world);
+      start.checkpoint = checkpoint;
+      return start;
+    } catch (const DamagedCheckpoint& error) {
+      if (is_first)
+        Show(fmt::format("{:<9} {}, which is damaged: {}\n", "skipped", checkpoint, error.what()));
+    }
+  }
+  throw Error(
+      fmt::format("resume=auto: {} in {} {} damaged, as the lines above say; bring one back, or begin "
+                  "anew under another run_name",
+                  num_damaged == 1 ? "the one checkpoint" : fmt::format("all {} checkpoints", num_damaged),
+                  CheckpointsIn(run_directory), num_damaged == 1 ? "is" : "are"));
 }
 
 std::string ModelDirectory(const std::string& path) {
@@ -92,8 +129,8 @@ std::string ModelDirectory(const std::string& path) {
   return resolved.string();
 }
 
-RunDirectory::RunDirectory(const std::string& path, const std::string& resume, const std::string& checkpoint,
-                           const std::string& config_yaml, int64_t step) {
+RunDirectory::RunDirectory(const std::string& path, const std::string& resume, const StartingPoint& start,
+                           const std::string& config_yaml, int64_t step, const FileCalls& calls) {
   std::error_code error;
   fs::create_directories(path, error);
   Require(ExitCode::kResource, !error,
@@ -106,10 +143,16 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& resume, c
     Require(ExitCode::kUsage, flock(lock_fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK,
             "the run directory {} is in use by another run; wait for its end, or give another run_name",
             path);
-    Require(ExitCode::kUsage, CheckpointToResume(path, resume) == checkpoint,
+    Require(ExitCode::kUsage, CheckpointToResume(path, resume) == start.wanted,
             "another run has just changed the run directory {}; start again, or give another run_name", path);
     WriteFileAtomically(ConfigIn(path), config_yaml);
     if (HasMetrics(path)) CutMetrics(MetricsIn(path), step);
+    const std::string checkpoints = CheckpointsIn(path);
+    if (IsDirectory(checkpoints)) RemoveTemporaries(checkpoints);
+    if (const fs::path from = start.checkpoint; !from.empty() &&
+                                                SameDirectory(from.parent_path(), checkpoints) &&
+                                                !SameDirectory(from, fs::path(checkpoints) / "latest"))
+      PointLatestAt(checkpoints, from.filename(), calls);
   } catch (...) {
     close(lock_fd_);
     throw;

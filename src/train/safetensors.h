@@ -111,10 +111,26 @@ struct SafetensorsSource {
   int64_t num_elements() const;
   int64_t num_bytes() const { return num_elements() * type->bytes; }
 };
-// Writes `<stem>.safetensors`, or numbered shards and an index where the data exceed max_shard_bytes (a
-// larger tensor is a shard of its own), with the tensors in the order given. `metadata` goes into each file,
-// with {"format": "pt"} unless it says another. The files must not exist. All are synced to the disk; the
-// directory isn't. Throws Error(kResource).
+
+// The files that tensors go into, in the order given: `<stem>.safetensors`, or numbered shards and an index
+// where the data exceed max_shard_bytes (a larger tensor is a shard of its own). A file is its head, and then
+// the data of its tensors one after the other.
+struct SafetensorsLayout {
+  struct File {
+    std::string name;
+    std::string head;           // the header, and its length before it
+    size_t begin = 0, end = 0;  // the tensors in it
+    int64_t num_bytes = 0;      // of all of it
+  };
+  std::vector<File> files;
+  std::vector<int64_t> offsets;        // of each tensor's data in its file
+  std::string index_name, index_json;  // empty: there is one file
+};
+// Nothing is read. `metadata` goes into each file, with {"format": "pt"} unless it says another.
+SafetensorsLayout LayOutSafetensors(const std::string& stem, std::span<const SafetensorsSource> tensors,
+                                    const SafetensorsDirectory::Texts& metadata, int64_t max_shard_bytes);
+// Writes the files of that layout, which must not exist. All are synced to the disk; the directory isn't.
+// Throws Error(kResource).
 void WriteSafetensors(const std::string& directory, const std::string& stem,
                       std::span<const SafetensorsSource> tensors, const SafetensorsDirectory::Texts& metadata,
                       int64_t max_shard_bytes);

@@ -22,30 +22,30 @@ void WriteElements(FileWriter& file, const SafetensorsSource& tensor, std::vecto
   }
 }
 
-void WriteFile(const std::string& path, std::span<const SafetensorsSource> tensors,
-               const SafetensorsDirectory::Texts& metadata) {
+// The head of a file of these tensors. Sets where the data of each lies in it.
+std::string MakeHead(std::span<const SafetensorsSource> tensors, const SafetensorsDirectory::Texts& metadata,
+                     std::span<int64_t> offsets) {
   nlohmann::json strings = {{"format", "pt"}};
   for (const auto& [key, text] : metadata) strings[key] = text;
   int64_t begin = 0;
   std::string entries;
-  for (const SafetensorsSource& tensor : tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const SafetensorsSource& tensor = tensors[i];
     for (const std::string& alias : tensor.aliases) strings[alias] = tensor.name;
     const int64_t end = begin + tensor.num_bytes();
     const nlohmann::ordered_json entry = {
         {"dtype", tensor.type->name}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}};
     entries += fmt::format(",{}:{}", nlohmann::json(tensor.name).dump(), entry.dump());
+    offsets[i] = begin;
     begin = end;
   }
   std::string text = fmt::format("{{\"__metadata__\":{}{}}}", strings.dump(), entries);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
-
-  FileWriter file(path);
   const uint64_t size = text.size();
-  file.Write(&size, sizeof(size));
-  file.Write(text.data(), text.size());
-  std::vector<std::byte> chunk;
-  for (const SafetensorsSource& tensor : tensors) WriteElements(file, tensor, chunk);
-  file.Finish();
+  std::string head(reinterpret_cast<const char*>(&size), sizeof(size));
+  head += text;
+  for (int64_t& offset : offsets) offset += std::ssize(head);
+  return head;
 }
 
 }  // namespace
@@ -54,9 +54,8 @@ int64_t SafetensorsSource::num_elements() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-void WriteSafetensors(const std::string& directory, const std::string& stem,
-                      std::span<const SafetensorsSource> tensors, const SafetensorsDirectory::Texts& metadata,
-                      int64_t max_shard_bytes) {
+SafetensorsLayout LayOutSafetensors(const std::string& stem, std::span<const SafetensorsSource> tensors,
+                                    const SafetensorsDirectory::Texts& metadata, int64_t max_shard_bytes) {
   CHECK(max_shard_bytes > 0);
   std::vector<size_t> shard_ends;  // indices into `tensors`
   int64_t total_bytes = 0, shard_bytes = 0;
@@ -70,19 +69,47 @@ void WriteSafetensors(const std::string& directory, const std::string& stem,
     total_bytes += bytes;
   }
   shard_ends.push_back(tensors.size());
-  if (shard_ends.size() == 1)
-    return WriteFile(fmt::format("{}/{}.safetensors", directory, stem), tensors, metadata);
 
+  SafetensorsLayout layout;
+  layout.offsets.resize(tensors.size());
   nlohmann::json index;
   index["metadata"]["total_size"] = total_bytes;
   size_t begin = 0;
-  for (size_t shard = 0; shard < shard_ends.size(); ++shard) {
-    const size_t end = shard_ends[shard];
-    const std::string name = fmt::format("{}-{:05}-of-{:05}.safetensors", stem, shard + 1, shard_ends.size());
-    WriteFile(fmt::format("{}/{}", directory, name), tensors.subspan(begin, end - begin), metadata);
-    for (; begin < end; ++begin) index["weight_map"][tensors[begin].name] = name;
+  for (const size_t end : shard_ends) {
+    SafetensorsLayout::File& file = layout.files.emplace_back();
+    file.name = shard_ends.size() == 1 ? fmt::format("{}.safetensors", stem)
+                                       : fmt::format("{}-{:05}-of-{:05}.safetensors", stem,
+                                                     layout.files.size(), shard_ends.size());
+    file.begin = begin;
+    file.end = end;
+    file.head = MakeHead(tensors.subspan(begin, end - begin), metadata,
+                         std::span(layout.offsets).subspan(begin, end - begin));
+    file.num_bytes = std::ssize(file.head);
+    for (; begin < end; ++begin) {
+      file.num_bytes += tensors[begin].num_bytes();
+      index["weight_map"][tensors[begin].name] = file.name;
+    }
   }
-  WriteNewFile(fmt::format("{}/{}.safetensors.index.json", directory, stem), index.dump(2) + "\n");
+  if (layout.files.size() > 1) {
+    layout.index_name = fmt::format("{}.safetensors.index.json", stem);
+    layout.index_json = index.dump(2) + "\n";
+  }
+  return layout;
+}
+
+void WriteSafetensors(const std::string& directory, const std::string& stem,
+                      std::span<const SafetensorsSource> tensors, const SafetensorsDirectory::Texts& metadata,
+                      int64_t max_shard_bytes) {
+  const SafetensorsLayout layout = LayOutSafetensors(stem, tensors, metadata, max_shard_bytes);
+  std::vector<std::byte> chunk;
+  for (const SafetensorsLayout::File& file : layout.files) {
+    FileWriter writer(fmt::format("{}/{}", directory, file.name));
+    writer.Write(file.head.data(), file.head.size());
+    for (size_t i = file.begin; i < file.end; ++i) WriteElements(writer, tensors[i], chunk);
+    writer.Finish();
+  }
+  if (!layout.index_name.empty())
+    WriteNewFile(fmt::format("{}/{}", directory, layout.index_name), layout.index_json);
 }
 
 }  // namespace longspan

@@ -56,6 +56,7 @@ class Tier {
   // Takes what all of them need, once; throws Error(kResource) where it is not to be had.
   void Reserve();
   bool dry() const { return background_ == nullptr; }
+  bool on_disk() const { return !directory_.empty(); }
 
   // A slot's address in memory is a multiple of ScratchFile::kAlignment, and its size at most the slot's. The
   // transfer begins once `after` has happened and the slot's earlier transfers have; the tensor must stay
@@ -85,7 +86,6 @@ class Tier {
     bool readable;          // it was written, or starts as zero
     Event last;             // its latest transfer
   };
-  bool on_disk() const { return !directory_.empty(); }
   Slot& Find(int slot, Tensor tensor);
   Event Start(Slot& slot, WorkKind kind, int64_t bytes, std::function<void()> transfer, const Event& after);
   // Of a dry one: one kind of transfer after the other, but for those that there aren't.

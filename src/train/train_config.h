@@ -29,7 +29,9 @@ struct TrainConfig {
   std::string run_name, base_output_directory = "runs";
   bool enable_checkpointing = true;
   int64_t checkpoint_period = 1000;
-  std::string resume = "none";  // none | auto | PATH of a checkpoint
+  int64_t max_num_checkpoints_to_keep = 0;   // 0: all
+  std::string on_checkpoint_error = "stop";  // stop | continue
+  std::string resume = "none";               // none | auto | PATH of a checkpoint
   std::string save_dtype = "float32";
   int64_t max_shard_bytes = int64_t{5} << 30;
   bool enable_tensorboard = true;

@@ -5,11 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/profiled_backend.h"
-#include "comm/agreement.h"
 #include "comm/thread_comm.h"
 #include "core/clock.h"
 #include "core/format.h"
@@ -18,6 +18,9 @@
 #include "core/stop_signals.h"
 #include "model/flops.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_folder.h"
+#include "train/checkpoint_saver.h"
+#include "train/checkpoint_verify.h"
 #include "train/memory_budget.h"
 #include "train/metrics.h"
 #include "train/not_finite.h"
@@ -95,7 +98,10 @@ class Trainer {
   RankReport ReportOfRank();
   void EndStep(StepMetrics& metrics);  // collective
   double Evaluate();
-  void Save();
+  void TakeSteps(RunLog* log);  // null but on the first rank
+  void Save(RunLog* log);
+  // Throws the error of a save that failed, or warns of it.
+  void Heed(const std::optional<CheckpointSaver::Ended>& save, RunLog* log);
   void WriteProfile();
 
   void RunSteps();
@@ -115,6 +121,7 @@ class Trainer {
   int64_t first_step_ = 0, step_ = 0;  // updates done: at the start, now
   int64_t at_step_ = 0;                // the last one that was begun
   bool stops_ = false;                 // a signal has reached a rank
+  std::unique_ptr<CheckpointSaver> saver_;
 };
 
 std::unique_ptr<Backend> MakeBackend(const Job& job, int rank, Profile* profile) {
@@ -299,22 +306,37 @@ void Trainer::Start(const std::string& checkpoint) {
           Plural(config_.steps - step_, "step"), config_.skip_first_n_steps_for_profiler);
 }
 
-void Trainer::Save() {
+SaveOptions OptionsOfSaves(const Job& job) {
+  SaveOptions options;
+  options.dtype = job.config.save_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
+  options.max_shard_bytes = job.config.max_shard_bytes;
+  options.max_num_to_keep = job.config.max_num_checkpoints_to_keep;
+  options.config_json = WriteModelConfig(job.model, job.model_json, options.dtype);
+  options.tokenizer_directory = job.tokenizer_directory;
+  options.model_directory = job.model_directory;
+  return options;
+}
+
+void Trainer::Heed(const std::optional<CheckpointSaver::Ended>& save, RunLog* log) {
+  if (!save || save->error.empty()) return;
+  Require(ExitCode::kResource, config_.on_checkpoint_error == "continue",
+          "the checkpoint of step {} was not saved: {}; those before it are as they were", save->step,
+          save->error);
+  if (log == nullptr) return;
+  log->EndLine();
+  Remark(fmt::format("warning: the checkpoint of step {} was not saved: {}; training goes on", save->step,
+                     save->error));
+}
+
+void Trainer::Save(RunLog* log) {
+  Heed(saver_->Wait(), log);
   double sum = 0;
   replica_.weights().ForEachState(
       [&](int, const UnitState& state) { sum += replica_.backend().SumOfSquares(state.master); });
   sum = replica_.world().SumOverRanks(sum);
   Require(std::isfinite(sum),
           "the weights are no longer finite after step {}, and were not saved; lower learning_rate", step_);
-  SaveOptions options;
-  options.dtype = config_.save_dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32;
-  options.max_shard_bytes = config_.max_shard_bytes;
-  options.config_json = WriteModelConfig(job_.model, job_.model_json, options.dtype);
-  options.tokenizer_directory = job_.tokenizer_directory;
-  options.model_directory = job_.model_directory;
-  const CheckpointState state{step_, reader_.positions(), optimizer_.num_updates(), guard_.samples()};
-  SaveCheckpoint(CheckpointsIn(job_.run_directory()), replica_.weights(), state, options);
-  replica_.world().Barrier();  // nobody goes on from a step that could not be saved
+  saver_->Start({step_, reader_.positions(), optimizer_.num_updates(), guard_.samples()});
 }
 
 // Once all ranks have recorded.
@@ -361,28 +383,54 @@ void Trainer::Run() {
 void Trainer::RunSteps() {
   std::unique_ptr<RunLog> log;
   if (IsLead()) log = std::make_unique<RunLog>(job_, step_ + 1);
-  while (step_ < config_.steps && !stops_) {
-    const StepMetrics metrics = Advance();
-    if (log) log->Add(metrics);
-    const bool is_last = step_ == config_.steps || stops_;
-    const int64_t num_steps = (is_last ? step_ : config_.steps) - first_step_;
-    if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, num_steps)) WriteProfile();
-    if (config_.enable_checkpointing && (step_ % config_.checkpoint_period == 0 || is_last)) {
-      if (log && !is_last) log->WriteReport(ReportOfRank());
-      Save();
+  if (job_.saves())
+    saver_ = std::make_unique<CheckpointSaver>(CheckpointsIn(job_.run_directory()), replica_.weights(),
+                                               *replica_.snapshot(), replica_.world(), OptionsOfSaves(job_),
+                                               job_.io_hooks);
+  try {
+    TakeSteps(log.get());
+  } catch (...) {
+    // What goes wrong in a step takes nothing from the checkpoint that is being written.
+    try {
+      if (saver_) saver_->Wait();
+    } catch (const std::exception&) {  // the step's error is the one that is said
     }
+    throw;
   }
   if (log) {
     log->EndLine();
     log->WriteReport(ReportOfRank());
   }
+  if (!saver_) return;
+  const std::optional<CheckpointSaver::Ended> last = saver_->Wait();
+  Require(
+      ExitCode::kResource, !last || last->error.empty(),
+      "the checkpoint of step {}, the last one, was not saved: {}; go on with resume=auto, which takes the "
+      "steps after the one before it again",
+      step_, last ? last->error : "");
 }
 
-// The checkpoint to go on from; empty: none. Throws Error if the run cannot.
-std::string FindCheckpoint(const Job& job) {
-  const std::string checkpoint = CheckpointToResume(job.run_directory(), job.config.resume);
-  if (!checkpoint.empty()) CheckCheckpointModel(checkpoint, job.model);
-  return checkpoint;
+void Trainer::TakeSteps(RunLog* log) {
+  while (step_ < config_.steps && !stops_) {
+    const StepMetrics metrics = Advance();
+    if (log != nullptr) log->Add(metrics);
+    const bool is_last = step_ == config_.steps || stops_;
+    const int64_t num_steps = (is_last ? step_ : config_.steps) - first_step_;
+    if (profile_ != nullptr && profile_->IsLast(step_ - 1 - first_step_, num_steps)) WriteProfile();
+    if (!saver_) continue;
+    Heed(saver_->Poll(), log);
+    if (step_ % config_.checkpoint_period == 0 || is_last) {
+      if (log != nullptr && !is_last) log->WriteReport(ReportOfRank());
+      Save(log);
+    }
+  }
+}
+
+// Where the run begins. Throws Error if it cannot. Collective.
+StartingPoint FindStart(const Job& job, Comm& world) {
+  const StartingPoint start = FindStartingPoint(job.run_directory(), job.config.resume, world);
+  if (!start.checkpoint.empty()) CheckCheckpointModel(start.checkpoint, job.model);
+  return start;
 }
 
 // Shows what the run is, if `shows`, and throws Error if the memory for it isn't there.
@@ -405,16 +453,16 @@ struct RunFrame {
 };
 
 // A rank's whole run. `hosts` are those of ranks that are processes. Returns the step after which it ended.
-int64_t RunRank(const Job& job, const std::string& config_yaml, const std::string& checkpoint,
-                double peak_flops, Comm& world, std::span<const Host> hosts, RunFrame& frame) {
+int64_t RunRank(const Job& job, const std::string& config_yaml, const StartingPoint& start, double peak_flops,
+                Comm& world, std::span<const Host> hosts, RunFrame& frame) {
   world.SetFailureTimeout(job.config.failure_timeout);
   Trainer trainer(job, world, peak_flops, frame.profile.get(), &frame.signals, hosts);
   const AbortOnUnwind guard(world);  // peers may be reading the trainer's memory
-  trainer.Start(checkpoint);
+  trainer.Start(start.checkpoint);
   // Only now, with every input read, does the run's directory change.
   if (world.rank() == 0)
-    frame.directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, checkpoint,
-                                                     config_yaml, trainer.step());
+    frame.directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, start,
+                                                     config_yaml, trainer.step(), *job.io_hooks.file_calls);
   world.Barrier();
   frame.signals.Catch();  // only now is there something to save
   trainer.Run();
@@ -426,6 +474,7 @@ StepMetrics StepOfRank(const Job& job, const std::string& checkpoint, Comm& worl
   world.SetFailureTimeout(job.config.failure_timeout);
   Trainer trainer(job, world, /*peak_flops=*/0);
   const AbortOnUnwind guard(world);
+  if (!checkpoint.empty()) VerifyCheckpoint(checkpoint, world);
   trainer.Start(checkpoint);
   return trainer.StepSeenBy(see);
 }
@@ -447,14 +496,18 @@ void ShowEnd(const Job& job, const Profile* profile, int64_t step) {
 }  // namespace
 
 bool Train(const Job& job, const std::string& config_yaml) {
-  const std::string checkpoint = FindCheckpoint(job);
+  StartingPoint start;
+  RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
+    const StartingPoint found = FindStart(job, world);
+    if (world.rank() == 0) start = found;
+  });
   const MachinePeak peak = FindPeak(job);
-  RequireRoom(job, peak, checkpoint, {}, /*shows=*/true);
+  RequireRoom(job, peak, start.checkpoint, {}, /*shows=*/true);
   RunFrame frame;
   if (job.config.profile) frame.profile = std::make_unique<Profile>(job.config);
   int64_t step = 0;
   RunThreadRanks(job.mesh.ranks(), [&](Comm& world) {
-    const int64_t last = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, {}, frame);
+    const int64_t last = RunRank(job, config_yaml, start, peak.flops_per_second, world, {}, frame);
     if (world.rank() == 0) step = last;
   });
   ShowEnd(job, frame.profile.get(), step);
@@ -462,14 +515,13 @@ bool Train(const Job& job, const std::string& config_yaml) {
 }
 
 bool TrainRank(const Job& job, const std::string& config_yaml, Comm& world, std::span<const Host> hosts) {
-  const std::string checkpoint = FindCheckpoint(job);
-  RequireAgreement(world, "the checkpoint to go on from", checkpoint.empty() ? "none" : checkpoint);
+  const StartingPoint start = FindStart(job, world);
   const MachinePeak peak = FindPeak(job, world, hosts);
   const bool is_lead = world.rank() == 0;
-  RequireRoom(job, peak, checkpoint, hosts, is_lead);
+  RequireRoom(job, peak, start.checkpoint, hosts, is_lead);
   RunFrame frame;
   if (job.config.profile) frame.profile = std::make_unique<Profile>(job.config);
-  const int64_t step = RunRank(job, config_yaml, checkpoint, peak.flops_per_second, world, hosts, frame);
+  const int64_t step = RunRank(job, config_yaml, start, peak.flops_per_second, world, hosts, frame);
   if (is_lead) ShowEnd(job, frame.profile.get(), step);
   return step == job.config.steps;
 }

@@ -168,6 +168,13 @@ Range ShardedWeights::SummedBy(int replica, Range kept) const {
           kept.begin + kept.size() * (replica + 1) / num_replicas_};
 }
 
+std::vector<int> ShardedWeights::RanksInOrder() const {
+  std::vector<int> ranks;
+  for (int shard = 0; shard < num_shards_; ++shard)
+    for (int replica = 0; replica < num_replicas_; ++replica) ranks.push_back(replica * num_shards_ + shard);
+  return ranks;
+}
+
 Range ShardedWeights::Kept(int unit, Range elements) const {
   const Range kept = At(unit).kept;
   return {std::max(kept.begin, elements.begin), std::min(kept.end, elements.end)};

@@ -68,6 +68,14 @@ class ShardedWeights final : public WeightStore {
   // The elements of a unit that this rank keeps, and of some of a unit's those among them.
   Range Kept(int unit) const { return At(unit).kept; }
   Range Kept(int unit, Range elements) const;
+  // Of a unit's elements those that this rank saves: those that ranks keep alike are dealt among these. Of
+  // another rank of the run the same; each element is in one rank's share.
+  Range Share(int unit) const { return SummedBy(replica_, At(unit).kept); }
+  Range ShareOf(int rank, int unit) const {
+    return SummedBy(rank / num_shards_, KeptBy(rank % num_shards_, At(unit).num_elements));
+  }
+  // The ranks of the run in the order in which their shares of a unit lie.
+  std::vector<int> RanksInOrder() const;
   // This rank's shards, flat (Kept(unit).size()): of the gradient, f32, and of what else it keeps, which is
   // good until the unit after the next is asked for.
   Tensor FlatGrad(int unit) const { return At(unit).gradient; }

@@ -156,7 +156,7 @@ using Bytes = std::map<std::string, int64_t>;
 
 // What one rank of a run took.
 struct Taken {
-  Bytes memory, offloaded;
+  Bytes memory, host_memory, disk;
   std::vector<Comm::Traffic> traffic;  // of each step
   std::vector<int64_t> offload_bytes_written;
 };
@@ -203,7 +203,7 @@ class DryRuns : public ::testing::Test {
     const std::string data = directory_ / ((has_equal ? "equal" : sample.documents) + ".jsonl");
     TrainConfig config = testing::PlainConfig(path, data, directory_ / "runs");
     config.run_name = fmt::format("run{}", index);
-    config.enable_checkpointing = false;
+    config.enable_checkpointing = index % 2 == 0;  // what it takes; nothing is saved
     config.steps = 2;
     config.ranks = sample.ranks;
     config.threads_per_rank = sample.ranks == 1 ? 2 : 1;
@@ -267,7 +267,8 @@ Taken RunSteps(const Job& job, Comm& world) {
     if (job.eval_corpus && step == job.config.steps) replica.Loss(batches.mine[0]);
   }
   taken.memory = NonZero(replica.MemoryByName());
-  taken.offloaded = NonZero(replica.OffloadedByName());
+  taken.host_memory = NonZero(replica.HostMemoryByName());
+  taken.disk = NonZero(replica.DiskByName());
   return taken;
 }
 
@@ -295,8 +296,10 @@ TEST_F(DryRuns, AreTheRunsInEveryByteAndMessage) {
         EXPECT_EQ(memory.at("sequences"), SequenceBytes(job));
         memory.erase("sequences");
         EXPECT_EQ(memory, real.memory);
-        EXPECT_EQ(NonZero(on_disk ? dry.disk : dry.host_memory), real.offloaded);
-        EXPECT_TRUE((on_disk ? dry.host_memory : dry.disk).empty());
+        EXPECT_EQ(NonZero(dry.host_memory), real.host_memory);
+        EXPECT_EQ(NonZero(dry.disk), real.disk);
+        EXPECT_EQ(dry.disk.empty(), !on_disk);
+        EXPECT_EQ(dry.host_memory.contains("checkpoint_snapshot"), job.config.enable_checkpointing);
       }
       for (const Comm::Traffic& traffic : real.traffic) EXPECT_EQ(traffic, whole_step.traffic);
       for (const int64_t written : real.offload_bytes_written)

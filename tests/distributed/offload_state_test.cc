@@ -289,9 +289,11 @@ TEST_F(OffloadState, TheDryRunTakesWhatTheRunTakes) {
             for (auto* memory : {&real, &dry.memory})
               std::erase_if(*memory, [](const auto& entry) { return entry.second == 0; });
             EXPECT_EQ(real, dry.memory);
-            const auto& tier = where.empty() ? dry.host_memory : dry.disk;
-            EXPECT_EQ(replica.OffloadedByName(), tier);
-            EXPECT_TRUE((where.empty() ? dry.disk : dry.host_memory).empty());
+            auto tier = where.empty() ? dry.host_memory : dry.disk;
+            tier.erase("checkpoint_snapshot");
+            EXPECT_EQ(replica.HostMemoryByName(), dry.host_memory);
+            EXPECT_EQ(replica.DiskByName(), dry.disk);
+            EXPECT_EQ(where.empty() ? dry.disk.size() : dry.host_memory.size(), where.empty() ? 0u : 1u);
             const auto bytes_of = [](const std::map<std::string, int64_t>& bytes, const char* name) {
               return bytes.contains(name) ? bytes.at(name) : 0;
             };

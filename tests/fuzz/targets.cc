@@ -21,6 +21,7 @@
 #include "model/config.h"
 #include "support/files.h"
 #include "support/safetensors.h"
+#include "train/checksums.h"
 #include "train/safetensors.h"
 
 namespace longspan::fuzz {
@@ -101,6 +102,12 @@ class Shards {
 void SafetensorsIndex(std::string_view input) {
   static const Shards shards;
   shards.Open(input);
+}
+
+void ChecksumsJson(std::string_view input) {
+  const Checksums sums = ParseChecksums(input, "checksums.json");
+  for (const auto& [name, sum] : sums) CHECK(!name.empty() && name.find('/') == name.npos && name != "..");
+  CHECK(ParseChecksums(WriteChecksums(sums), "written") == sums);
 }
 
 void TokenizerJson(std::string_view input) {
@@ -235,6 +242,7 @@ bool Accepts(std::string_view input) {
 constexpr Target kTargets[] = {
     {"safetensors", Accepts<Safetensors>},
     {"safetensors_index", Accepts<SafetensorsIndex>},
+    {"checksums", Accepts<ChecksumsJson>},
     {"tokenizer_json", Accepts<TokenizerJson>},
     {"config", Accepts<Config>},
     {"recipe", Accepts<Recipe>},

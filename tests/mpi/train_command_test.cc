@@ -124,6 +124,30 @@ TEST_F(Processes, ErrorsAreSaidOnce) {
   expect(Launch(2, "\"$longspan\" plan model_path=tiny hardware=h100"), "plan runs in one process");
 }
 
+// All hear of a write that fails on one of them.
+TEST_F(Processes, AWriteThatFailsIsSaidWithItsRank) {
+  const auto launch = [&](const std::string& more) {
+    const std::string keys = Keys("run", "shard_parameters=true checkpoint_period=1 resume=auto " + more);
+    return Launch(1, fmt::format("\"$longspan\" {0} : -n 1 sh -c 'ulimit -f 1000; exec \"$0\" {0}' "
+                                 "\"$longspan\"",
+                                 keys));
+  };
+  const ProgramResult stopped = launch("");
+  EXPECT_NE(stopped.exit_code, 0);
+  EXPECT_EQ(Count(stopped.output, " error: "), 1) << stopped.output;
+  EXPECT_EQ(Count(stopped.output, "error: the checkpoint of step 1 was not saved: rank 1: cannot write '"), 1)
+      << stopped.output;
+  EXPECT_TRUE(std::filesystem::is_empty(Run("run") + "/checkpoints"));
+  const ProgramResult warned = launch("on_checkpoint_error=continue");
+  EXPECT_NE(warned.exit_code, 0);
+  EXPECT_EQ(Count(warned.output, "longspan: warning: the checkpoint of step "), 2) << warned.output;
+  EXPECT_EQ(Count(warned.output, "error: the checkpoint of step 3, the last one, was not saved: rank 1: "), 1)
+      << warned.output;
+  EXPECT_TRUE(std::filesystem::is_empty(Run("run") + "/checkpoints"));
+  const ProgramResult good = Launch(2, "\"$longspan\" " + Keys("run", "resume=auto"));
+  EXPECT_EQ(good.exit_code, 0) << good.output;
+}
+
 TEST_F(Processes, ThatDisagreeAreRefused) {
   const ProgramResult result = Launch(1, fmt::format("\"$longspan\" {} : {} \"$longspan\" {}", Keys("a", ""),
                                                      "-n 1", Keys("a", "adam_b1=0.8")));

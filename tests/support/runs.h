@@ -16,6 +16,7 @@
 #include "support/safetensors.h"
 #include "support/tiny.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_folder.h"
 #include "train/job.h"
 #include "train/safetensors.h"
 #include "train/trainer.h"

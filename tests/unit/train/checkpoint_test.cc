@@ -19,10 +19,13 @@
 #include <set>
 
 #include "core/file.h"
+#include "support/checkpoints.h"
 #include "support/expect_error.h"
+#include "support/failing_disk.h"
 #include "support/files.h"
 #include "support/safetensors.h"
 #include "support/tiny.h"
+#include "train/checkpoint_folder.h"
 #include "train/safetensors.h"
 
 namespace longspan {
@@ -95,7 +98,7 @@ class CheckpointTest : public ::testing::Test {
  protected:
   CheckpointTest() { options_.config_json = "{\"model_type\": \"llama\"}\n"; }
   void Save(ShardedWeights& weights, int64_t step) const {
-    SaveCheckpoint(root_, weights, StateAt(step), options_);
+    testing::SaveCheckpoint(root_, weights, StateAt(step), options_);
   }
   // The weights of a checkpoint, which must load.
   std::vector<uint32_t> LoadBits(const std::string& directory, Moments moments = Moments::kAdam) const {
@@ -208,9 +211,9 @@ TEST_F(CheckpointTest, ADirectoryThatHuggingFaceReads) {
   EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000020", "latest"}));
   const std::string directory = root_ + "/00000020";
   EXPECT_EQ(FilesIn(directory),
-            (std::set<std::string>{"config.json", "generation_config.json", "model.safetensors",
-                                   "optimizer.safetensors", "state.json", "tokenizer.json",
-                                   "tokenizer_config.json"}));
+            (std::set<std::string>{"checksums.json", "config.json", "generation_config.json",
+                                   "model.safetensors", "optimizer.safetensors", "state.json",
+                                   "tokenizer.json", "tokenizer_config.json"}));
   EXPECT_EQ(ReadTextFile(directory + "/generation_config.json"), "{\"g\": 1}");
   EXPECT_EQ(ReadTextFile(directory + "/config.json"), options_.config_json);
   EXPECT_EQ(ReadTextFile(directory + "/tokenizer.json"), "{\"a\": 1}");
@@ -254,7 +257,7 @@ TEST_F(CheckpointTest, TheSameStepIsReplaced) {
   options_.max_shard_bytes = 1 << 30;
   Save(*second, 5);
   EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "latest"}));
-  EXPECT_EQ(FilesIn(root_ + "/00000005").size(), 4u);  // no shard is left
+  EXPECT_EQ(FilesIn(root_ + "/00000005").size(), 5u);  // no shard is left
   EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*second));
 }
 
@@ -365,6 +368,156 @@ TEST_F(CheckpointTest, AFullDiskLeavesNothing) {
   umount(small.c_str());
 }
 
+// Room, writes, syncs and renames that fail at any call, the early ones each: of a new step or an old one.
+TEST_F(CheckpointTest, ADiskThatFailsAtAnyCallLeavesNothing) {
+  const auto first = RandomWeights(Moments::kAdam, 1), second = RandomWeights(Moments::kAdam, 2);
+  Save(*first, 5);
+  using Calls = std::atomic<int64_t> testing::FailingDisk::*;
+  for (const Calls calls : {&testing::FailingDisk::good_reserves, &testing::FailingDisk::good_writes,
+                            &testing::FailingDisk::good_syncs, &testing::FailingDisk::good_renames}) {
+    for (const int64_t step : {5, 6}) {
+      int num_failures = 0;
+      int64_t good = 0;
+      for (bool failed = true; failed; good += 1 + good / 8) {
+        SCOPED_TRACE(fmt::format("step {}, {} good calls", step, good));
+        testing::FailingDisk disk;
+        disk.*calls = good;
+        try {
+          testing::SaveCheckpoint(root_, *second, StateAt(step), options_, {.file_calls = &disk});
+          failed = false;
+        } catch (const Error& error) {
+          ++num_failures;
+          EXPECT_EQ(error.code(), ExitCode::kResource);
+          EXPECT_NE(std::string_view(error.what()).find(root_), std::string_view::npos) << error.what();
+        }
+        // A new one is there if it was whole: what failed came after.
+        std::set<std::string> names = FilesIn(root_);
+        if (names.erase("00000006") > 0) testing::VerifyCheckpoint(root_ + "/00000006");
+        EXPECT_EQ(names, (std::set<std::string>{"00000005", "latest"}));
+        testing::VerifyCheckpoint(root_ + "/00000005");
+        testing::VerifyCheckpoint(LatestCheckpoint(root_));
+        if (!failed) {
+          EXPECT_EQ(fs::read_symlink(root_ + "/latest"), CheckpointName(step));
+        }
+        fs::remove_all(root_ + "/00000006");
+        Save(*first, 5);
+      }
+      EXPECT_GE(num_failures, 2);
+    }
+  }
+}
+
+// The one before is complete and `latest` again, and nothing of what was not finished is there.
+TEST_F(CheckpointTest, ASaveThatIsLeftLeavesNothing) {
+  const auto weights = RandomWeights();
+  Save(*weights, 5);
+  testing::FailingDisk disk;
+  disk.good_syncs = 3;
+  ExpectError({"ended here"}, [&] {
+    RunThreadRanks(1, [&](Comm& world) {
+      const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
+      Snapshot snapshot(*weights, *backend);
+      CheckpointSaver saver(root_, *weights, snapshot, world, options_, {.file_calls = &disk});
+      const AbortOnUnwind guard(world);
+      saver.Start(StateAt(6));
+      throw Error("ended here");
+    });
+  });
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "latest"}));
+  testing::VerifyCheckpoint(LatestCheckpoint(root_));
+}
+
+TEST_F(CheckpointTest, OldOnesGoOnceANewOneIsComplete) {
+  const auto weights = RandomWeights();
+  options_.max_num_to_keep = 2;
+  for (const int64_t step : {1, 2, 3}) Save(*weights, step);
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000002", "00000003", "latest"}));
+  testing::FailingDisk disk;
+  disk.good_syncs = 5;
+  EXPECT_THROW(testing::SaveCheckpoint(root_, *weights, StateAt(4), options_, {.file_calls = &disk}), Error);
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000002", "00000003", "latest"}));
+}
+
+// A byte of any file that is another, wherever it is; a file that is shorter or gone.
+TEST_F(CheckpointTest, AnyDamageIsFound) {
+  options_.max_shard_bytes = 20000;
+  options_.tokenizer_directory = directory_ / "tokenizer";
+  WriteText(options_.tokenizer_directory + "/tokenizer.json", "{}");
+  Save(*RandomWeights(), 5);
+  const std::string directory = root_ + "/00000005";
+  const auto expect = [&](const std::string& name, std::string_view why) {
+    for (const int ranks : {1, 3}) {
+      try {
+        testing::VerifyCheckpoint(directory, ranks);
+        ADD_FAILURE() << name << ": nothing was found";
+      } catch (const DamagedCheckpoint& error) {
+        for (const std::string_view part : {std::string_view(name), why})
+          EXPECT_NE(std::string_view(error.what()).find(part), std::string_view::npos) << error.what();
+      }
+    }
+  };
+  testing::VerifyCheckpoint(directory, 1);
+  testing::VerifyCheckpoint(directory, 5);
+  const std::set<std::string> names = FilesIn(directory);
+  EXPECT_GE(names.size(), 10u);
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const std::string path = directory + "/" + name, text = ReadTextFile(path);
+    for (const size_t place : {size_t{0}, text.size() / 2, text.size() - 1}) {
+      std::string bad = text;
+      bad[place] = static_cast<char>(bad[place] ^ 4);
+      WriteText(path, bad);
+      expect(name == "checksums.json" ? "" : name, "");
+    }
+    WriteText(path, text.substr(0, text.size() - 1) + (text.ends_with("X") ? "Y" : "X"));
+    expect(name, name.ends_with(".safetensors") ? "CRC-32" : "");
+    WriteText(path, text + "x");
+    expect(name, name == "checksums.json" ? "" : "bytes, and checksums.json says");
+    WriteText(path, text.substr(0, text.size() - 1));
+    if (name != "checksums.json") expect(name, "bytes, and checksums.json says");  // without its last newline
+    fs::remove(path);
+    if (name != "checksums.json") expect(name, "No such file");
+    WriteText(path, text);
+  }
+  testing::VerifyCheckpoint(directory, 2);
+  fs::remove_all(directory);
+  expect(directory, "is no folder");
+}
+
+// One of before there were checksums: what can be known without them is.
+TEST_F(CheckpointTest, WithoutChecksumsFilesAreLookedAt) {
+  const auto weights = RandomWeights();
+  Save(*weights, 5);
+  const std::string directory = root_ + "/00000005";
+  fs::remove(directory + "/checksums.json");
+  testing::VerifyCheckpoint(directory, 2);
+  EXPECT_TRUE(LoadBits(directory) == Bits(*weights));
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json", "config.json"}) {
+    const std::string path = directory + "/" + name, text = ReadTextFile(path);
+    fs::remove(path);
+    EXPECT_THROW(testing::VerifyCheckpoint(directory, 2), DamagedCheckpoint);
+    WriteText(path, text.substr(0, text.size() - 2));
+    if (std::string_view(name) != "config.json") {
+      EXPECT_THROW(testing::VerifyCheckpoint(directory, 2), DamagedCheckpoint) << name;
+    }
+    WriteText(path, text);
+  }
+  testing::VerifyCheckpoint(directory);
+}
+
+// Also where a checkpoint is only a model directory.
+TEST_F(CheckpointTest, DamagedWeightsAreNoModel) {
+  Save(*RandomWeights(), 5);
+  const std::string directory = root_ + "/00000005", path = directory + "/model.safetensors";
+  const auto weights = NewWeights();
+  std::string text = ReadTextFile(path);
+  text.back() = static_cast<char>(text.back() ^ 1);
+  WriteText(path, text);
+  ExpectError({path, "CRC-32"}, [&] { LoadModelWeights(directory, *weights); });
+  fs::remove(directory + "/checksums.json");
+  LoadModelWeights(directory, *weights);
+}
+
 TEST_F(CheckpointTest, APlaceThatCannotBeMade) {
   root_ = WriteText(directory_ / "file", "x") + "/checkpoints";
   ExpectError(
@@ -389,7 +542,7 @@ TEST_F(CheckpointTest, DamagedCheckpointsAreRefusedAndChangeNothing) {
       ExpectError({name}, [&] { LoadCheckpoint(directory, *weights); });
     }
     fs::remove(path);
-    ExpectError({name}, [&] { LoadCheckpoint(directory, *weights); });
+    if (name != "checksums.json") ExpectError({name}, [&] { LoadCheckpoint(directory, *weights); });
     WriteText(path, text);
   }
   EXPECT_GE(num_files, 7);  // two shards and an index at least of both, and state.json
@@ -402,6 +555,7 @@ TEST_F(CheckpointTest, DamagedCheckpointsAreRefusedAndChangeNothing) {
 TEST_F(CheckpointTest, BrokenStateIsRefused) {
   Save(*RandomWeights(), 5);
   const std::string directory = root_ + "/00000005", path = directory + "/state.json";
+  fs::remove(directory + "/checksums.json");
   const auto good = nlohmann::json::parse(ReadTextFile(path));
   const auto expect = [&](const nlohmann::json& state, std::initializer_list<std::string_view> parts) {
     SCOPED_TRACE(state.dump());
@@ -455,6 +609,7 @@ TEST_F(CheckpointTest, BrokenStateIsRefused) {
 TEST_F(CheckpointTest, StateOfVersion1IsRead) {
   const auto weights = RandomWeights();
   Save(*weights, 5);
+  fs::remove(root_ + "/00000005/checksums.json");  // nor were there these
   WriteText(root_ + "/00000005/state.json",
             R"({"version": 1, "step": 5, "optimizer": "adamw", "optimizer_step": 7,
                 "reader": {"epoch": 2, "document": 31, "token": 44}})");

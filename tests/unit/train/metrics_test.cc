@@ -123,7 +123,7 @@ TEST(TensorBoardScalars, HaveMaxTextsNames) {
 }
 
 TEST_F(RunDirectoryTest, ResumingCutsTheMetricsBackToTheCheckpoint) {
-  { RunDirectory open(path_, "none", "", "steps: 3\n", 0); }
+  { RunDirectory open(path_, "none", {}, "steps: 3\n", 0); }
   EXPECT_EQ(ReadTextFile(path_ + "/config.yml"), "steps: 3\n");
   std::string kept;
   {
@@ -135,18 +135,18 @@ TEST_F(RunDirectoryTest, ResumingCutsTheMetricsBackToTheCheckpoint) {
       if (step <= 3) kept += MetricsLine(m);
     }
   }
-  { RunDirectory open(path_, "auto", "", "steps: 5\n", 3); }
+  { RunDirectory open(path_, "auto", {}, "steps: 5\n", 3); }
   EXPECT_EQ(ReadTextFile(MetricsIn(path_)), kept);
   // A line that a kill cut short goes too.
   WriteFileAtomically(MetricsIn(path_), kept + "{\"step\":4,\"lo");
-  { RunDirectory open(path_, "auto", "", "steps: 5\n", 4); }
+  { RunDirectory open(path_, "auto", {}, "steps: 5\n", 4); }
   EXPECT_EQ(ReadTextFile(MetricsIn(path_)), kept);
 }
 
 TEST_F(RunDirectoryTest, AFreshStartIsRefusedWhereStepsAre) {
   EXPECT_EQ(CheckpointToResume(path_, "none"), "");
   EXPECT_EQ(CheckpointToResume(path_, "auto"), "");
-  { RunDirectory open(path_, "none", "", "", 0); }
+  { RunDirectory open(path_, "none", {}, "", 0); }
   EXPECT_EQ(CheckpointToResume(path_, "none"), "");
   {
     MetricsLog log(MetricsIn(path_));
@@ -163,9 +163,9 @@ TEST_F(RunDirectoryTest, AFreshStartIsRefusedWhereStepsAre) {
 }
 
 TEST_F(RunDirectoryTest, OneRunAtATime) {
-  RunDirectory open(path_, "none", "", "", 0);
+  RunDirectory open(path_, "none", {}, "", 0);
   try {
-    RunDirectory second(path_, "none", "", "", 0);
+    RunDirectory second(path_, "none", {}, "", 0);
     FAIL() << "was not refused";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ExitCode::kUsage);
@@ -180,6 +180,21 @@ TEST_F(RunDirectoryTest, AnotherRunsCheckpointIsRefusedWhereStepsAre) {
   EXPECT_EQ(CheckpointToResume(path_, own), fs::canonical(own));
   EXPECT_THROW(CheckpointToResume(path_, others), Error);
   EXPECT_EQ(CheckpointToResume(path_ + "/fresh", others), fs::canonical(others));
+}
+
+// A run that goes back: `latest` is where it goes on, and what a killed run left is gone.
+TEST_F(RunDirectoryTest, TheLinkNamesWhatTheRunGoesOnFrom) {
+  const std::string checkpoints = CheckpointsIn(path_);
+  for (const char* name : {"00000002", "00000010", ".tmp-00000012", ".tmp-latest"})
+    fs::create_directories(checkpoints + "/" + name);
+  fs::create_directory_symlink("00000010", checkpoints + "/latest");
+  const std::string from = fs::canonical(checkpoints + "/00000002");
+  { RunDirectory open(path_, from, {from, from}, "", 2); }
+  EXPECT_EQ(fs::read_symlink(checkpoints + "/latest"), "00000002");
+  EXPECT_FALSE(fs::exists(checkpoints + "/.tmp-00000012"));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(checkpoints + "/.tmp-latest")));
+  EXPECT_EQ(CheckpointToResume(path_, "auto"), checkpoints + "/00000002");
+  EXPECT_THROW(RunDirectory(path_, "auto", {}, "", 2), Error);  // another run has been there
 }
 
 TEST_F(RunDirectoryTest, TheNewestCheckpointIsFoundWithoutItsLink) {
