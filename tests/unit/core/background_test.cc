@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <new>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -52,6 +53,8 @@ TEST(Background, WhatATaskThrowsFailsItsEventAndWhatIsAfterThat) {
         {"no room on the disk"}, [&] { event.Wait(); }, ExitCode::kResource);
   EXPECT_FALSE(ran);
   EXPECT_THROW(background.Post([] { CHECK(false); }).Wait(), std::runtime_error);
+  EXPECT_THROW(background.Post([] { throw std::bad_alloc(); }).Wait(), std::bad_alloc);
+  EXPECT_THROW(background.Post([] { throw 1; }).Wait(), std::runtime_error);
   background.Post([&] { ran = true; }).Wait();  // goes on
   EXPECT_TRUE(ran);
 }
