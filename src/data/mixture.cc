@@ -11,6 +11,8 @@
 namespace longspan {
 namespace {
 
+constexpr int64_t kMostSequences = int64_t{1} << 50;  // of all sources; doubles count so far
+
 std::vector<double> WeightsOf(std::span<const DataSource> sources) {
   std::vector<double> weights;
   for (const DataSource& source : sources) weights.push_back(source.weight);
@@ -78,6 +80,8 @@ void MixtureReader::Seek(std::span<const SourcePosition> positions) {
     }
     same_mixture = same_mixture && saved->weight == sources_[i].weight;
     counts.push_back(saved->num_sequences);
+    Require(saved->num_sequences >= 0 && saved->num_sequences <= kMostSequences / std::ssize(sources_),
+            "{}: no run has read {} sequences of it", saved->path, saved->num_sequences);
     try {
       readers_[i].Seek(saved->reader);
     } catch (const Error& e) {

@@ -17,6 +17,9 @@ namespace {
 // large the corpus, and far more sequences than the few at its end that stay open.
 constexpr int64_t kWindowDocuments = 1 << 16, kWindowSequences = 1 << 12;
 
+// Numbers of a position are at most this, so that what is computed from them fits into 64 bits.
+constexpr int64_t kMostOfPosition = int64_t{1} << 50;
+
 // Fisher–Yates with one random number a place.
 template <class T>
 void Shuffle(std::vector<T>& items, const CounterRandom& random) {
@@ -187,7 +190,8 @@ Batch SequenceReader::Read(std::span<const Piece> pieces) const {
 }
 
 void SequenceReader::Seek(const ReaderPosition& position) {
-  Require(position.epoch >= 0 && position.document >= 0 && position.document < corpus_.num_documents(),
+  Require(position.epoch >= 0 && position.epoch <= kMostOfPosition && position.document >= 0 &&
+              position.document < corpus_.num_documents(),
           "the data have no place (epoch {}, document {}): they have {} documents; the run to resume read "
           "other data",
           position.epoch, position.document, corpus_.num_documents());
@@ -201,7 +205,7 @@ void SequenceReader::Seek(const ReaderPosition& position) {
   Require(ExitCode::kUsage, packing_ == Packing::kBestFit || position.window.empty(),
           "the run to resume stands within a window that packing=best_fit has packed; resume with that");
   for (const auto& [length, num_sequences] : position.window)
-    Require(length >= 1 && num_sequences >= 1,
+    Require(length >= 1 && length <= kMostOfPosition && num_sequences >= 1,
             "the data have no place (epoch {}, document {}) with {} sequences of {} behind it",
             position.epoch, position.document, num_sequences, length);
   std::optional<Window> window;

@@ -20,6 +20,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& path, std::optional<bool> add_bos, std::optional<bool> add_eos) {
     const MappedFile file(path);
+    seams_ = FindSeams(ReadSentencePieceModel(file.text(), path));
     const auto status = processor_.LoadFromSerializedProto(file.text());
     Require(status.ok() && processor_.GetPieceSize() > 0,
             "{} is no SentencePiece model ({}); a tiktoken file must be named *.tiktoken", path,
@@ -32,7 +33,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     };
     around(add_bos, processor_.bos_id() >= 0, "bos", processor_.bos_id(), &prefix_);
     around(add_eos, false, "eos", processor_.eos_id(), &suffix_);
-    seams_ = FindSeams(ReadSentencePieceModel(file.text(), path));
     // The library leaves the space out that it put in front of a text; whether it did is in the model.
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       const std::string& piece = processor_.IdToPiece(id);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "core/check.h"
 
@@ -61,12 +62,40 @@ class Fields {
     return taken;
   }
   [[noreturn]] void Fail() const {
-    throw Error(fmt::format("{} is damaged: it is no SentencePiece model", where_));
+    throw Error(fmt::format(
+        "{} is damaged, or no SentencePiece model; a tiktoken file must be named *.tiktoken", where_));
   }
 
   std::string_view rest_;
   const std::string& where_;
 };
+
+// A normalizer's rules: the size of a trie in bytes, the trie, and what its values point into, texts that end
+// in a zero. The library follows all of them unseen. The trie is a double array (Darts-clone): from the unit
+// at `place` go those at base ^ byte, of which the library reads one before it knows whether it is there; its
+// text is said at the base itself.
+void CheckRules(std::string_view rules, const std::string& where) {
+  const auto require = [&](bool ok) {
+    Require(ok, "{} is damaged: the rules of its normalizer lead out of them", where);
+  };
+  if (rules.empty()) return;
+  uint32_t trie_bytes = 0;
+  require(rules.size() > sizeof(trie_bytes) && rules.ends_with('\0'));
+  std::memcpy(&trie_bytes, rules.data(), sizeof(trie_bytes));
+  rules.remove_prefix(sizeof(trie_bytes));
+  require(trie_bytes > 0 && trie_bytes % sizeof(uint32_t) == 0 && trie_bytes < rules.size());
+  std::vector<uint32_t> units(trie_bytes / sizeof(uint32_t));
+  std::memcpy(units.data(), rules.data(), trie_bytes);
+  const size_t texts_bytes = rules.size() - trie_bytes;
+  constexpr uint32_t kIsValue = uint32_t{1} << 31, kHasValue = 1 << 8, kIsFar = 1 << 9;
+  for (size_t place = 0; place < units.size(); ++place) {
+    const uint32_t unit = units[place];
+    if (place > 0 && (unit & kIsValue) != 0) continue;  // no byte leads to it
+    const size_t base = place ^ (static_cast<size_t>(unit >> 10) << ((unit & kIsFar) != 0 ? 8 : 0));
+    require((base | 0xFF) < units.size());
+    require((unit & kHasValue) == 0 || (units[base] & ~kIsValue) < texts_bytes);
+  }
+}
 
 }  // namespace
 
@@ -88,10 +117,14 @@ SentencePieceModel ReadSentencePieceModel(std::string_view bytes, const std::str
     } else if (fields.number == 3) {  // normalizer_spec
       while (inner.Next()) {
         if (inner.number == 1) model.normalizer = inner.text;
+        if (inner.number == 2) CheckRules(inner.text, where);
         if (inner.number == 3) model.add_dummy_prefix = inner.value != 0;
         if (inner.number == 4) model.remove_extra_whitespaces = inner.value != 0;
         if (inner.number == 5) model.escape_whitespaces = inner.value != 0;
       }
+    } else if (fields.number == 5) {  // denormalizer_spec
+      while (inner.Next())
+        if (inner.number == 2) CheckRules(inner.text, where);
     }
   }
   return model;

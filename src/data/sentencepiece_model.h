@@ -23,7 +23,8 @@ struct SentencePieceModel {
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 
-// Throws Error, beginning with `where`, for bytes that are no protobuf message.
+// Throws Error, beginning with `where`, for bytes that are no protobuf message, and for rules of a normalizer
+// that the library, which looks at none of this, would follow out of its memory.
 SentencePieceModel ReadSentencePieceModel(std::string_view bytes, const std::string& where);
 
 // Where a text may be cut so that its ids are those of the parts one behind the other: before any of these

@@ -12,6 +12,8 @@
 namespace longspan {
 namespace {
 
+constexpr size_t kMaxTokenBytes = 4096;  // each is tried at all its cuts; the longest in use have some 200
+
 constexpr std::string_view kR50k =
     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)";
 constexpr std::string_view kCl100k =
@@ -99,6 +101,8 @@ void ReadRanks(std::string_view text, const std::string& path, BpeTokenizerParts
     Require(space != line.npos, "{}: '{}'; a token in base64 and its rank are wanted", where,
             Shortened(line, 60));
     std::string token = DecodeBase64(line.substr(0, space), where);
+    Require(token.size() <= kMaxTokenBytes, "{}: the token has {} bytes; at most {} are read", where,
+            token.size(), kMaxTokenBytes);
     const std::string_view number = line.substr(space + 1);
     int64_t rank = -1;
     const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), rank);

@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "data/json.h"
+#include "data/json_file.h"
 #include "data/sentencepiece.h"
 #include "data/tiktoken.h"
 #include "data/tokenizer_json.h"
@@ -63,7 +64,7 @@ std::string FileIn(const std::string& directory) {
 std::unique_ptr<Tokenizer> OpenSentencePieceIn(const std::string& directory, const std::string& file) {
   const std::string config = directory + "/tokenizer_config.json";
   if (!Exists(config)) return OpenSentencePiece(file);
-  const auto json = ParseJson(ReadTextFile(config), config);
+  const auto json = ReadJsonFile(config);
   Require(json.is_object(), "{} is {}; an object is wanted", config, Quoted(json));
   const auto flag = [&](const char* key) -> std::optional<bool> {
     const auto found = json.find(key);

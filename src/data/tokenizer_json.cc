@@ -13,6 +13,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kMostBytes = 100'000'000;  // of the largest in use: 35 MB
+
 AddedToken ReadAddedToken(const json& entry, const std::string& where) {
   JsonFields fields(entry, where);
   AddedToken token;
@@ -65,6 +67,8 @@ void ReadAddedTokens(const json& list, const std::string& where, JsonVocabulary*
 }  // namespace
 
 std::unique_ptr<Tokenizer> ParseTokenizerJson(std::string_view text, const std::string& where) {
+  Require(text.size() <= kMostBytes, "{}: it has {} bytes; {} are the most that such a file has", where,
+          text.size(), kMostBytes);
   const json file = ParseJson(text, where);
   JsonFields fields(file, where);
   const json none;

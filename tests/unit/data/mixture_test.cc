@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -144,6 +145,11 @@ TEST_F(MixtureTest, ResumesAsAnotherMixture) {
   std::vector<SourcePosition> bad = saved;
   bad[1].reader = {0, 3, 0, {}};
   ExpectError({"b: ", "no place"}, [&] { Reader(sources).Seek(bad); });
+  bad = saved;
+  for (const int64_t num_sequences : {int64_t{-1}, int64_t{1} << 53, std::numeric_limits<int64_t>::max()}) {
+    bad[0].num_sequences = num_sequences;
+    ExpectError({"a: ", std::to_string(num_sequences)}, [&] { Reader(sources).Seek(bad); });
+  }
 }
 
 }  // namespace

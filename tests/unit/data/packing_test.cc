@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -381,6 +382,8 @@ TEST(Packing, SeekRefusesPlacesThatAreNotThere) {
                                     {0, 0, 0, {{2, 3}}},
                                     {0, 0, 0, {{0, 1}}},
                                     {0, 0, 0, {{2, 0}}},
+                                    {std::numeric_limits<int64_t>::max(), 0, 0, {}},
+                                    {0, 0, 1, {{std::numeric_limits<int64_t>::max(), 1}}},
                                     {0, 0, 0, {{2, 1}, {1, 3}}}}) {
     testing::ExpectError({"no place", std::to_string(bad.document)}, [&] { reader.Seek(bad); });
     EXPECT_EQ(reader.position(), before);
