@@ -295,10 +295,13 @@ void Trainer::Start(const std::string& checkpoint) {
     replica_.weights().Initialize(job_.model.initializer_range,
                                   static_cast<uint64_t>(config_.init_weights_seed));
   }
-  Require(ExitCode::kUsage, step_ < config_.steps,
+  // A run that was killed at its very end is complete, and who starts it again until it is hears so.
+  const bool is_complete = step_ == config_.steps && config_.resume == "auto";
+  Require(ExitCode::kUsage, step_ < config_.steps || is_complete,
           "the checkpoint {} is at step {} already and steps is {}; give a larger number of steps",
           checkpoint, step_, config_.steps);
   first_step_ = step_;
+  if (is_complete) return;
   Require(ExitCode::kUsage,
           profile_ == nullptr || config_.steps - step_ > config_.skip_first_n_steps_for_profiler,
           "profile: of {} none would be traced, as skip_first_n_steps_for_profiler is {}; skip fewer, or "
@@ -464,6 +467,12 @@ int64_t RunRank(const Job& job, const std::string& config_yaml, const StartingPo
     frame.directory = std::make_unique<RunDirectory>(job.run_directory(), job.config.resume, start,
                                                      config_yaml, trainer.step(), *job.io_hooks.file_calls);
   world.Barrier();
+  if (trainer.step() == job.config.steps) {
+    if (world.rank() == 0)
+      Show(fmt::format("complete  {} before; more are taken with a larger number of steps\n",
+                       Plural(job.config.steps, "step")));
+    return trainer.step();
+  }
   frame.signals.Catch();  // only now is there something to save
   trainer.Run();
   return trainer.step();
@@ -476,6 +485,9 @@ StepMetrics StepOfRank(const Job& job, const std::string& checkpoint, Comm& worl
   const AbortOnUnwind guard(world);
   if (!checkpoint.empty()) VerifyCheckpoint(checkpoint, world);
   trainer.Start(checkpoint);
+  Require(ExitCode::kUsage, trainer.step() < job.config.steps,
+          "all {} of the run are taken already; give a larger number of steps",
+          Plural(trainer.step(), "step"));
   return trainer.StepSeenBy(see);
 }
 

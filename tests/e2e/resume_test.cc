@@ -76,6 +76,29 @@ TEST_P(Resume, EqualsTheStraightRunBitForBit) {
   }
 }
 
+// Who starts a run again until it ends with 0 is done when it is.
+TEST_F(ResumeTest, ACompleteRunSaysSoAndStaysAsItIs) {
+  Train("whole", 5, "");
+  const auto content = [&] {
+    std::string all;
+    for (const char* file : {"metrics.jsonl", "report.html", "checkpoints/latest/checksums.json"})
+      all += ReadTextFile(Run("whole") + "/" + file);
+    return all;
+  };
+  const std::string before = content();
+  const std::string again =
+      fmt::format("train {0}/runs/whole/config.yml resume=auto base_output_directory={0}/runs run_name=whole",
+                  directory_.path());
+  const ProgramResult run = RunProgram(again);
+  EXPECT_EQ(run.exit_code, 0) << run.output;
+  EXPECT_NE(run.output.find("\ncomplete  5 steps before;"), std::string::npos) << run.output;
+  EXPECT_EQ(content(), before);
+  const ProgramResult too_many = RunProgram(again + " steps=4");
+  EXPECT_EQ(too_many.exit_code, 2) << too_many.output;
+  EXPECT_NE(too_many.output.find("is at step 5 already and steps is 4"), std::string::npos)
+      << too_many.output;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Runs, Resume,
     ::testing::Values("dtype=float32", "ranks=2 dtype=bfloat16 context_parallel_strategy=ring",
