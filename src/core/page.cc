@@ -100,7 +100,8 @@ class SvgWriter {
     Limits y = LimitsOf(plot, &Plot::Point::y);
     if (plot.mean) y = {std::min(y.low, *plot.mean), std::max(y.high, *plot.mean)};
     x_step_ = std::max(1.0, StepOf(std::max(x.high - x.low, 1.0)));
-    y_step_ = StepOf(std::max(y.high - y.low, 1e-3));
+    // Marks are farther apart than the doubles there.
+    y_step_ = StepOf(std::max({y.high - y.low, 1e-3, 1e-9 * std::max(std::abs(y.low), std::abs(y.high))}));
     x_ = plot.linear_x ? StepAxis(x, x_step_, kLeft, kRight) : LogarithmicAxis(x, kLeft, kRight);
     y_ = plot.logarithmic_y ? LogarithmicAxis(y, kBottom, kTop) : LinearAxis(y, y_step_, kBottom, kTop);
   }
@@ -129,6 +130,13 @@ class SvgWriter {
                         more, EscapeHtml(what));
   }
 
+  // Of a linear axis, from end to end.
+  template <class Mark>
+  static void ForMarks(const Axis& axis, double step, const Mark& mark) {
+    const int64_t last = std::llround((axis.high - axis.low) / step);
+    for (int64_t i = 0; i <= last; ++i) mark(axis.low + static_cast<double>(i) * step);
+  }
+
   void DrawAxes() {
     constexpr std::string_view kGrid = "stroke=\"var(--grid)\"";
     const auto mark_y = [&](double at, const std::string& text) {
@@ -136,20 +144,19 @@ class SvgWriter {
       Text(kLeft - 10, at + 5, "end", text);
     };
     if (plot_.logarithmic_y) {
-      for (double power = y_.low; power <= y_.high; ++power)
-        mark_y(y_.At(power), PowerText(static_cast<int>(power)));
+      for (int power = static_cast<int>(y_.low); power <= static_cast<int>(y_.high); ++power)
+        mark_y(y_.At(power), PowerText(power));
     } else {
       const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(y_step_) + 1e-9)));
-      for (double value = y_.low; value < y_.high + y_step_ / 2; value += y_step_)
-        mark_y(y_.At(value), fmt::format("{:.{}f}", value, decimals));
+      ForMarks(y_, y_step_,
+               [&](double value) { mark_y(y_.At(value), fmt::format("{:.{}f}", value, decimals)); });
     }
     const auto mark_x = [&](double at, const std::string& text) {
       Line(at, kTop, at, kBottom, kGrid);
       Text(at, kBottom + 22, "middle", text);
     };
     if (plot_.linear_x) {
-      for (double value = x_.low; value < x_.high + x_step_ / 2; value += x_step_)
-        mark_x(x_.At(value), fmt::format("{:.0f}", value));
+      ForMarks(x_, x_step_, [&](double value) { mark_x(x_.At(value), fmt::format("{:.0f}", value)); });
     } else {
       const int first = static_cast<int>(x_.low), last = static_cast<int>(x_.high);
       const int every = (last - first) / 13 + 1;  // powers of two a mark

@@ -26,21 +26,26 @@ std::string Percent(const std::optional<double>& fraction) {
   return fraction ? fmt::format("{:.1f} %", 100 * *fraction) : "unknown";
 }
 
+constexpr int64_t kMostSteps = int64_t{1} << 50;  // plots tell them apart
+
 std::optional<StepMetrics> ParseMetricsLine(std::string_view line) {
   const nlohmann::json row = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!row.is_object() || !row.contains("step") || !row["step"].is_number_integer()) return std::nullopt;
+  if (!row.is_object()) return std::nullopt;
   const auto number = [&](const char* name) -> std::optional<double> {
     const auto found = row.find(name);
     return found != row.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
   };
   const auto count = [&](const char* name) -> std::optional<int64_t> {
     const auto found = row.find(name);
-    return found != row.end() && found->is_number_integer() ? std::optional(found->get<int64_t>())
-                                                            : std::nullopt;
+    const bool is_count = found != row.end() && found->is_number_unsigned() &&
+                          found->get<uint64_t>() <= std::numeric_limits<int64_t>::max();
+    return is_count ? std::optional(found->get<int64_t>()) : std::nullopt;
   };
+  const int64_t step = count("step").value_or(0);
+  if (step == 0 || step > kMostSteps) return std::nullopt;
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   StepMetrics m;
-  m.step = row["step"];
+  m.step = step;
   m.loss = number("loss").value_or(kNone);
   m.grad_norm = number("grad_norm").value_or(kNone);
   m.learning_rate = number("learning_rate").value_or(kNone);

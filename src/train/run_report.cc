@@ -19,7 +19,8 @@
 namespace longspan {
 namespace {
 
-constexpr size_t kMostPoints = 400;  // of a curve: about two of a screen's
+constexpr size_t kMostPoints = 400;   // of a curve: about two of a screen's
+constexpr double kMostShown = 1e100;  // so that sums and differences are numbers
 
 // What a step has of something, if it has it.
 using Measure = std::function<std::optional<double>(const StepMetrics&)>;
@@ -36,14 +37,15 @@ std::optional<double> MeanOf(std::span<const StepMetrics> steps, const Measure& 
   return num > 0 ? std::optional(sum / static_cast<double>(num)) : std::nullopt;
 }
 
-// Of a long run each point is the mean of as many steps, and stands at their last.
+// Of a long run each point is the mean of as many steps, and stands at their last. What is larger than any
+// plot can show is left out.
 Plot::Series Curve(const std::string& name, std::span<const StepMetrics> steps, const Measure& measure) {
   Plot::Series series = {.name = name, .points = {}};
   const size_t steps_a_point = (steps.size() + kMostPoints - 1) / kMostPoints;
   for (size_t begin = 0; begin < steps.size(); begin += steps_a_point) {
     const auto part = steps.subspan(begin, std::min(steps_a_point, steps.size() - begin));
     const std::optional<double> mean = MeanOf(part, measure);
-    if (!mean) continue;
+    if (!mean || std::abs(*mean) > kMostShown) continue;
     const int64_t first = part.front().step, last = part.back().step;
     const std::string label = first == last ? fmt::format("step {}: {:.5g}", last, *mean)
                                             : fmt::format("steps {} to {}: {:.5g}", first, last, *mean);

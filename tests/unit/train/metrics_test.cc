@@ -81,8 +81,9 @@ TEST(ReadStepMetrics, ReadsWhatWasWrittenAndLeavesOutWhatWasNot) {
   bare.step = 8;
   bare.loss = std::numeric_limits<double>::infinity();
   const std::string path = testing::TempDir() + "longspan_read_metrics_test.jsonl";
-  WriteFileAtomically(path, MetricsLine(full) + "{\"step\":\"x\"}\n[1]\nno JSON\n\n" + MetricsLine(bare) +
-                                "{\"step\":9,\"lo");
+  WriteFileAtomically(path, MetricsLine(full) + "{\"step\":\"x\"}\n[1]\nno JSON\n\n" +
+                                "{\"step\":0}\n{\"step\":-1}\n{\"step\":18446744073709551615}\n" +
+                                MetricsLine(bare) + "{\"step\":9,\"lo");
   const std::vector<StepMetrics> read = ReadStepMetrics(path);
   RemoveFile(path);
   ASSERT_EQ(read.size(), 2u);

@@ -91,6 +91,19 @@ TEST(RunReport, ALongRunIsMeansOfManySteps) {
   EXPECT_FALSE(Has(page, "waiting"));  // one rank, nothing offloaded
 }
 
+// Of numbers so large that doubles between them are rare, and that their sum is no number.
+TEST(RunReport, ShowsARunThatWentAstray) {
+  for (const double large : {2.5e12, 1e20, 1e99, 1e308, -1e308}) {
+    std::vector<StepMetrics> steps = Steps(3);
+    for (StepMetrics& step : steps) step.grad_norm = step.loss = step.step_seconds = large;
+    steps[1].loss = -large;
+    const std::string page = RunPage(MakeJob(2), steps, {}, "");
+    EXPECT_LT(page.size(), 40'000u) << large;
+    EXPECT_FALSE(Has(page, "nan") || Has(page, "inf")) << large;
+    EXPECT_EQ(Has(page, "<h2>Loss</h2>"), std::abs(large) < 1e100) << large;
+  }
+}
+
 TEST(RunReport, ShowsTracedStepsByOperation) {
   const RankReport rank = {.memory = {}, .traced_seconds = {{"attention", 3}, {"norm", 1}, {"product", 12}}};
   const std::string page = RunPage(MakeJob(1), Steps(2), rank, "");
