@@ -18,6 +18,7 @@ namespace longspan {
 namespace {
 
 constexpr size_t kMaxShownBytes = 200;  // of what was given, in an error
+constexpr size_t kMaxRecipeBytes = size_t{16} << 20;  // of which yaml-cpp makes gigabytes
 constexpr const char* kCommandLine = "command line";
 
 std::string Shown(std::string_view text) { return Shortened(text, kMaxShownBytes); }
@@ -211,6 +212,8 @@ int CountDocuments(const std::string& text) {
 
 // One flat map. yaml-cpp's nodes keep repeated keys when they are iterated (looking one up would hide it).
 void Loader::ApplyText(const std::string& text, const std::string& path) {
+  Require(ExitCode::kUsage, text.size() <= kMaxRecipeBytes, "{}: a recipe has at most {} bytes, got {}", path,
+          kMaxRecipeBytes, text.size());
   int num_documents = 0;
   YAML::Node recipe;
   try {

@@ -20,12 +20,15 @@ using Windows = ModelFamily::Windows;
 
 constexpr int64_t kMaxWidth = int64_t{1} << 20;  // bounds keep every product of sizes far inside 64 bits
 constexpr int64_t kMaxCount = int64_t{1} << 12;  // layers, heads, head width
+constexpr size_t kMaxTextBytes = size_t{16} << 20;
 constexpr int64_t kMaxVocabulary = (int64_t{1} << 31) - 1;  // token ids are int32
 
 constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 
 ConfigJson ParseObject(std::string_view text, const std::string& where) {
+  Require(text.size() <= kMaxTextBytes, "{}: it has {} bytes; {} are the most that a model's has", where,
+          text.size(), kMaxTextBytes);
   ConfigJson json = ParseJson<ConfigJson>(text, where);
   Require(json.is_object(), "{}: not a JSON object but {}", where, json.type_name());
   return json;

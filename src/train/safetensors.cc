@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/file.h"
 #include "data/json.h"
+#include "data/json_file.h"
 
 namespace longspan {
 namespace {
@@ -192,7 +193,7 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory, const s
 }
 
 void SafetensorsDirectory::OpenShards(const std::string& index_path) {
-  const json index = ParseJson(ReadTextFile(index_path), index_path);
+  const json index = ReadJsonFile(index_path);
   Require(index.is_object() && index.contains("weight_map") && index["weight_map"].is_object(),
           "{}: there is no object \"weight_map\"", index_path);
   Require(!index["weight_map"].empty(), "{}: there are no tensors in its \"weight_map\"", index_path);

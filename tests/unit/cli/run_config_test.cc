@@ -276,6 +276,7 @@ TEST(RunConfig, NotARecipe) {
   EXPECT_EQ(RecipeError("- steps\n"), ":1: a recipe is a map of `key: value` lines, got a list");
   EXPECT_EQ(RecipeError("steps: 1\n---\nsteps: 2\n"), ": a recipe is one YAML document, got more");
   EXPECT_EQ(RecipeError(",ne xt\n"), ": a recipe is one YAML document, got more");
+  EXPECT_EQ(RecipeError(std::string((16 << 20) + 1, '#')), ": a recipe has at most 16777216 bytes, got 16777217");
 }
 
 TEST(RunConfig, RequiredKeys) {
