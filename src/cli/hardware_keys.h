@@ -1,4 +1,4 @@
-// The one list of a hardware file's keys, and the machines that are known by name.
+// The one list of a hardware file's keys, and the machines that are known by name (load_hardware.cc).
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@
 namespace longspan {
 
 KeyList HardwareKeys(Hardware& hardware);  // in the order in which they are shown
+
+// A hardware file's text. Throws Error(kUsage), beginning with `where`, for a key that is wrong or missing.
+Hardware ParseHardware(const std::string& text, const std::string& where);
 
 // recipes/hardware/*.yml, as compiled in, and "this".
 std::vector<std::string_view> HardwareNames();

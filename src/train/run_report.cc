@@ -20,32 +20,32 @@ namespace longspan {
 namespace {
 
 constexpr size_t kMostPoints = 400;   // of a curve: about two of a screen's
-constexpr double kMostShown = 1e100;  // so that sums and differences are numbers
+constexpr double kMostShown = 1e100;  // of what is measured: so that sums and differences are numbers
 
 // What a step has of something, if it has it.
 using Measure = std::function<std::optional<double>(const StepMetrics&)>;
 
+// Of those that have a number that can be shown.
 std::optional<double> MeanOf(std::span<const StepMetrics> steps, const Measure& measure) {
   double sum = 0;
   int64_t num = 0;
   for (const StepMetrics& step : steps) {
     const std::optional<double> value = measure(step);
-    if (!value || !std::isfinite(*value)) continue;
+    if (!value || !(std::abs(*value) <= kMostShown)) continue;
     sum += *value;
     ++num;
   }
   return num > 0 ? std::optional(sum / static_cast<double>(num)) : std::nullopt;
 }
 
-// Of a long run each point is the mean of as many steps, and stands at their last. What is larger than any
-// plot can show is left out.
+// Of a long run each point is the mean of as many steps, and stands at their last.
 Plot::Series Curve(const std::string& name, std::span<const StepMetrics> steps, const Measure& measure) {
   Plot::Series series = {.name = name, .points = {}};
   const size_t steps_a_point = (steps.size() + kMostPoints - 1) / kMostPoints;
   for (size_t begin = 0; begin < steps.size(); begin += steps_a_point) {
     const auto part = steps.subspan(begin, std::min(steps_a_point, steps.size() - begin));
     const std::optional<double> mean = MeanOf(part, measure);
-    if (!mean || std::abs(*mean) > kMostShown) continue;
+    if (!mean) continue;
     const int64_t first = part.front().step, last = part.back().step;
     const std::string label = first == last ? fmt::format("step {}: {:.5g}", last, *mean)
                                             : fmt::format("steps {} to {}: {:.5g}", first, last, *mean);

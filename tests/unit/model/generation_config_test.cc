@@ -1,4 +1,4 @@
-#include "eval/generate.h"
+#include "model/generation_config.h"
 
 #include <gtest/gtest.h>
 
