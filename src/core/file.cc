@@ -267,6 +267,17 @@ void RenameFile(const std::string& from, const std::string& to) {
 
 void RemoveFile(const std::string& path) { unlink(path.c_str()); }
 
+void MakePrivateDirectory(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0) ThrowFileError("cannot make", path, errno, ExitCode::kResource);
+}
+
+void OpenToUmask(const std::string& directory) {
+  struct stat status;  // in which a bit may have come from the folder above
+  if (stat(directory.c_str(), &status) != 0 ||
+      chmod(directory.c_str(), (status.st_mode & 07777) | (0777 & ~Umask())) != 0)
+    ThrowFileError("cannot change the mode of", directory, errno, ExitCode::kResource);
+}
+
 void SyncDirectory(const std::string& path, const FileCalls& calls) {
   const FileDescriptor directory(OpenForReading(path, O_DIRECTORY));
   // EINVAL: a file system that has no such operation, and where nothing more can be done.

@@ -41,9 +41,9 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Writes to a new file: one that is there, or a link, is refused. Throws Error(kResource) naming path and cause
-// (disk full, …). Finish() flushes to the disk (fsync) and closes; without it the destructor removes the file.
-// Until then only its owner may read it (0600), from then on whom the umask lets.
+// Writes to a new file: one that is there, or a link, is refused. Throws Error(kResource) naming path and
+// cause (disk full, …). Finish() flushes to the disk (fsync) and closes; without it the destructor removes
+// the file. Until then only its owner may read it (0600), from then on whom the umask lets.
 class FileWriter {
  public:
   explicit FileWriter(const std::string& path);
@@ -85,6 +85,11 @@ void WriteFileAtomically(const std::string& path, std::string_view text);
 // The second half of that, for a file that is too large to be held: `from`, which is synced, becomes `to`.
 void RenameFile(const std::string& from, const std::string& to);
 void RemoveFile(const std::string& path);  // if it is there
+// Makes a folder that only its owner may enter (0700), until the second one lets in whom the umask does. Both
+// throw Error(kResource).
+void MakePrivateDirectory(const std::string& path);
+void OpenToUmask(const std::string& directory);
+
 // Makes renames in it durable.
 void SyncDirectory(const std::string& path, const FileCalls& calls = FileCalls::System());
 

@@ -172,8 +172,7 @@ void CheckpointSaver::MakeFiles() {
   std::filesystem::create_directories(folder_, error);
   Require(ExitCode::kResource, !error, "cannot make {}: {}", folder_, error.message());
   RemoveTemporaries(folder_);
-  std::filesystem::create_directory(temporary_, error);
-  Require(ExitCode::kResource, !error, "cannot make {}: {}", temporary_, error.message());
+  MakePrivateDirectory(temporary_);
   for (const SafetensorsLayout::File& file : files_) {
     PartFile part(PathOf(file.name), file.num_bytes, calls_);
     part.Write(0, file.head.data(), file.head.size());
@@ -267,6 +266,7 @@ void CheckpointSaver::Complete() {
     Try(completed_, [&] {
       AddChecksums();
       WritePartFile(PathOf(kChecksumsFile), WriteChecksums(checksums_), calls_);
+      OpenToUmask(temporary_);
       SyncDirectory(temporary_, calls_);
       PlaceCheckpoint(folder_, name_, calls_);
       RemoveTemporaries(folder_);  // the one that was replaced

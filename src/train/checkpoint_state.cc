@@ -1,5 +1,6 @@
 #include "train/checkpoint_state.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "core/check.h"
@@ -11,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kStateVersion = 2;  // 1 had one source, without path or window
+constexpr int64_t kMostSteps = int64_t{1} << 40;  // that a run can be given
+constexpr int64_t kStateVersion = 2;              // 1 had one source, without path or window
 
 nlohmann::ordered_json SourceJson(const SourcePosition& source) {
   nlohmann::ordered_json window = nlohmann::ordered_json::array();
@@ -83,6 +85,9 @@ CheckpointState ReadCheckpointState(const std::string& path, const std::string& 
   CheckpointState result;
   result.step = Whole(state, "step", path);
   result.optimizer_step = Whole(state, "optimizer_step", path);
+  Require(std::max(result.step, result.optimizer_step) <= kMostSteps,
+          "{}: step {} and optimizer_step {}; no run has more than {}", path, result.step,
+          result.optimizer_step, kMostSteps);
   if (state.contains("recent_steps")) result.recent_steps = ReadRecentSteps(state, path);
   if (version == 1) {
     Require(state.contains("reader") && state["reader"].is_object(), "{}: \"reader\" is missing", path);

@@ -8,6 +8,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -269,6 +271,34 @@ TEST_F(CheckpointTest, WhatAKilledRunLeftGoesAtTheNextSave) {
   Save(*weights, 5);
   EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "latest"}));
   EXPECT_TRUE(LoadBits(LatestCheckpoint(root_)) == Bits(*weights));
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat status = {};
+  EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+  return status.st_mode & 0777;
+}
+
+TEST_F(CheckpointTest, WhatIsBeingWrittenIsTheOwnersAlone) {
+  class Modes final : public FileCalls {
+   public:
+    explicit Modes(std::string folder) : folder_(std::move(folder)) {}
+    ssize_t Write(int fd, const void* data, size_t bytes, int64_t offset) const override {
+      seen.insert(ModeOf(folder_));
+      return FileCalls::Write(fd, data, bytes, offset);
+    }
+    mutable std::set<mode_t> seen;  // by one rank, in turn with its background
+
+   private:
+    const std::string folder_;
+  };
+  const mode_t before = umask(027);
+  const Modes modes(root_ + "/.tmp-00000005");
+  testing::SaveCheckpoint(root_, *RandomWeights(), StateAt(5), options_, {.file_calls = &modes});
+  umask(before);
+  EXPECT_EQ(modes.seen, std::set<mode_t>{0700});
+  EXPECT_EQ(ModeOf(root_ + "/00000005"), 0750u);
+  EXPECT_EQ(ModeOf(root_ + "/00000005/optimizer.safetensors"), 0640u);
 }
 
 // Runs `act` in a child process without renameat2, as on a file system that can't swap. True if it returned.
@@ -593,6 +623,11 @@ TEST_F(CheckpointTest, BrokenStateIsRefused) {
     expect(state, {"path and weight"});
     state["sources"][0][key] = nullptr;
     expect(state, {"path and weight"});
+  }
+  for (const char* key : {"step", "optimizer_step"}) {
+    nlohmann::json state = good;
+    state[key] = std::numeric_limits<int64_t>::max();
+    expect(state, {key, "9223372036854775807"});
   }
   nlohmann::json state = good;
   state["version"] = 3;
