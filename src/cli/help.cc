@@ -74,7 +74,7 @@ std::string MainHelp() {
          "  longspan --help\n"
          "\n"
          "Exit codes: 0 done, 1 internal error, 2 command line or recipe, 3 model, text or checkpoint,\n"
-         "4 memory, disk or permission, 5 another rank failed first.\n";
+         "4 memory, disk or permission, 5 another rank failed first, 6 stopped by a signal, and saved.\n";
 }
 
 std::string CommandHelp(std::string_view command, std::string_view about, const KeyList& keys) {
