@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/failure.h"
 #include "core/launched.h"
+#include "core/memory.h"
 #include "core/report_error.h"
 
 namespace longspan {
@@ -139,6 +140,7 @@ void MpiJob::Work() {
     const double now = Now();
     if (ended && stopped_at == 0) {
       transfers.Stop();
+      KeepMemory();  // MPI cannot take back what is being sent
       stopped_at = now;
     }
     if (ended && !quiet && (!transfers.receives() || now - stopped_at > kQuietSeconds)) BecomeQuiet();

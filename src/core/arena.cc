@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/memory.h"
+
 namespace longspan {
 namespace {
 
@@ -45,7 +47,7 @@ Arena::Arena(Mode mode, int64_t capacity) : mode_(mode) {
 }
 
 Arena::~Arena() {
-  if (mode_ == Mode::kReal) munmap(base_, static_cast<size_t>(reserved_));
+  if (mode_ == Mode::kReal && !KeepsMemory()) munmap(base_, static_cast<size_t>(reserved_));
 }
 
 Tensor Arena::Allocate(std::string_view name, DType dtype, std::span<const int64_t> shape) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -26,7 +27,12 @@ int64_t MachineMemory() {
   return static_cast<int64_t>(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
+std::atomic<bool> keeps_memory{false};
+
 }  // namespace
+
+void KeepMemory() { keeps_memory = true; }
+bool KeepsMemory() { return keeps_memory; }
 
 int64_t AvailableMemory() {
   int64_t available = MachineMemory();

@@ -9,4 +9,9 @@ namespace longspan {
 // in containers) where that is less.
 int64_t AvailableMemory();
 
+// From now on arenas and buffers leave their memory to the end of the process: a job has failed, and messages
+// that nobody takes any more may still be read from it.
+void KeepMemory();
+bool KeepsMemory();
+
 }  // namespace longspan

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "core/memory.h"
+
 namespace longspan {
 
 int64_t SizeOf(DType dtype) {
@@ -100,7 +102,7 @@ Buffer Buffer::Measured(DType dtype, std::initializer_list<int64_t> shape) {
 }
 
 Buffer::~Buffer() {
-  if (data_ != reinterpret_cast<void*>(kNowhere)) std::free(data_);
+  if (data_ != reinterpret_cast<void*>(kNowhere) && !KeepsMemory()) std::free(data_);
 }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {

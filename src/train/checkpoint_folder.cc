@@ -121,6 +121,17 @@ std::string TemporaryCheckpoint(const std::string& folder, const std::string& na
   return fmt::format("{}/{}{}", folder, kTemporaryPrefix, name);
 }
 
+void RequireLink(const std::string& folder) {
+  const fs::path latest = fs::path(folder) / kLatest;
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(latest, error);
+  Require(
+      !fs::exists(status) || fs::is_symlink(status),
+      "{} is no symbolic link, as of a copy that followed links, and could not be replaced by the next "
+      "checkpoint; remove it where the checkpoint is there under its number too, else give it that number",
+      latest.string());
+}
+
 void RemoveTemporaries(const std::string& folder) {
   std::vector<fs::path> leftovers;
   std::error_code error;

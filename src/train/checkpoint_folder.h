@@ -38,6 +38,9 @@ class ReadingCheckpoint {
 
 // Where a checkpoint is written until it is whole.
 std::string TemporaryCheckpoint(const std::string& folder, const std::string& name);
+// Throws Error(kInput) if `latest` is there and no link, as of a copy that followed links: it could not be
+// replaced.
+void RequireLink(const std::string& folder);
 // Removes what a save has left, finished or not, or a run that was killed.
 void RemoveTemporaries(const std::string& folder);
 // Gives the temporary checkpoint, which is synced, its name; one of that name is replaced as a whole. Then

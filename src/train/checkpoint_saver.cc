@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kChunkElements = 1 << 18;  // converted, summed and written at once
 // After so many bytes a file is synced: the disk has work from the beginning, and no sync takes for long.
 constexpr int64_t kSyncBytes = int64_t{256} << 20;
+constexpr char kSavedMark = '+';  // before an error after which the checkpoint is there
 constexpr const char* kGenerationConfig = "generation_config.json";
 constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
@@ -157,7 +158,10 @@ std::optional<CheckpointSaver::Ended> CheckpointSaver::Poll() {
 std::optional<CheckpointSaver::Ended> CheckpointSaver::Wait() {
   if (!step_) return std::nullopt;
   done_.Wait();
-  const Ended ended = {.step = *step_, .error = completed_.data()};
+  const bool is_saved = completed_[0] == '\0' || completed_[0] == kSavedMark;
+  const Ended ended = {.step = *step_,
+                       .error = completed_.data() + (completed_[0] == kSavedMark ? 1 : 0),
+                       .is_saved = is_saved};
   step_.reset();
   return ended;
 }
@@ -269,11 +273,17 @@ void CheckpointSaver::Complete() {
       OpenToUmask(temporary_);
       SyncDirectory(temporary_, calls_);
       PlaceCheckpoint(folder_, name_, calls_);
-      RemoveTemporaries(folder_);  // the one that was replaced
-      PruneCheckpoints(folder_, name_, options_.max_num_to_keep, calls_);
     });
+    if (completed_[0] == '\0') {
+      const std::span<char> text = completed_;
+      Try(text.subspan(1), [&] {
+        RemoveTemporaries(folder_);  // the one that was replaced
+        PruneCheckpoints(folder_, name_, options_.max_num_to_keep, calls_);
+      });
+      if (text[1] != '\0') text[0] = kSavedMark;
+      return;
+    }
   }
-  if (completed_[0] == '\0') return;
   try {
     RemoveTemporaries(folder_);
   } catch (const std::exception&) {  // what is said is the first error; the next save tries again

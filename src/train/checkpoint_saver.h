@@ -41,7 +41,8 @@ class CheckpointSaver {
  public:
   struct Ended {
     int64_t step = 0;
-    std::string error;  // what failed, with file and rank; empty: the checkpoint is there
+    std::string error;     // what failed, with file and rank; empty: nothing
+    bool is_saved = true;  // the checkpoint is there; with an error, older ones that were to go are as well
   };
 
   // Of the weights of a run's ranks, which are `world`, into its folder checkpoints/. `snapshot` is of them.

@@ -35,7 +35,7 @@ bool ParseCrc(const json& value, uint32_t& crc) {
 
 bool IsFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos &&
-         name.find('\0') == name.npos;
+         std::ranges::none_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
 }  // namespace

@@ -148,7 +148,10 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& resume, c
     WriteFileAtomically(ConfigIn(path), config_yaml);
     if (HasMetrics(path)) CutMetrics(MetricsIn(path), step);
     const std::string checkpoints = CheckpointsIn(path);
-    if (IsDirectory(checkpoints)) RemoveTemporaries(checkpoints);
+    if (IsDirectory(checkpoints)) {
+      RequireLink(checkpoints);
+      RemoveTemporaries(checkpoints);
+    }
     if (const fs::path from = start.checkpoint; !from.empty() &&
                                                 SameDirectory(from.parent_path(), checkpoints) &&
                                                 !SameDirectory(from, fs::path(checkpoints) / "latest"))

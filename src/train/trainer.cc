@@ -322,6 +322,12 @@ SaveOptions OptionsOfSaves(const Job& job) {
 
 void Trainer::Heed(const std::optional<CheckpointSaver::Ended>& save, RunLog* log) {
   if (!save || save->error.empty()) return;
+  if (save->is_saved) {
+    if (log == nullptr) return;
+    log->EndLine();
+    return Remark(fmt::format("warning: after the checkpoint of step {} older ones were not removed: {}",
+                              save->step, save->error));
+  }
   Require(ExitCode::kResource, config_.on_checkpoint_error == "continue",
           "the checkpoint of step {} was not saved: {}; those before it are as they were", save->step,
           save->error);
@@ -406,11 +412,12 @@ void Trainer::RunSteps() {
   }
   if (!saver_) return;
   const std::optional<CheckpointSaver::Ended> last = saver_->Wait();
-  Require(
-      ExitCode::kResource, !last || last->error.empty(),
-      "the checkpoint of step {}, the last one, was not saved: {}; go on with resume=auto, which takes the "
-      "steps after the one before it again",
-      step_, last ? last->error : "");
+  if (!last || last->is_saved) return Heed(last, log.get());
+  throw Error(
+      fmt::format("the checkpoint of step {}, the last one, was not saved: {}; go on with resume=auto, "
+                  "from the checkpoint before it",
+                  step_, last->error),
+      ExitCode::kResource);
 }
 
 void Trainer::TakeSteps(RunLog* log) {

@@ -133,7 +133,8 @@ TEST_F(CommandLine, MoreThanTheMachinesMemory) {
                            " data_path=" + (directory_ / "text.txt");
   ExpectRefused("train model_path=llama3.1-70b max_target_length=131072 ranks=64" + rest, 4,
                 {"a rank on 64 ranks", "this machine has", "optimizer"});
-  ExpectRefused("train model_path=tiny max_target_length=2147483648" + rest, 4, {"1.00 TiB", "activations", "this machine has"});
+  ExpectRefused("train model_path=tiny max_target_length=2147483648" + rest, 4,
+                {"1.00 TiB", "activations", "this machine has"});
 }
 
 TEST_F(CommandLine, AnOutputDirectoryThatCannotBeMade) {
@@ -214,9 +215,10 @@ TEST_F(CommandLine, CheckpointsThatAreDamaged) {
     ++num_files;
     const std::string content = ReadTextFile(file);
     std::ofstream(file, std::ios::trunc) << content.substr(0, content.size() / 2);
-    ExpectRefused("train resume=auto " + more, 3, {entry.path().filename().string()});
+    ExpectRefused("train resume=" + checkpoint + " " + more, 3, {file});
     fs::remove(file);
-    ExpectRefused("train resume=auto " + more, 3, {"checkpoints/00000001"});
+    ExpectRefused("train resume=" + checkpoint + " " + more, 3, {file});
+    ExpectRefused("train resume=auto " + more, 3, {"the one checkpoint in", "is damaged"});
     std::ofstream(file) << content;
   }
   EXPECT_GE(num_files, 3);  // weights, optimizer, state

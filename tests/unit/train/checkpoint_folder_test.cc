@@ -105,6 +105,15 @@ TEST_F(CheckpointFolder, WhatCannotBeRemovedStaysWhole) {
   EXPECT_EQ(ReadTextFile(folder_ + "/00000010/state.json"), "00000010");
 }
 
+TEST_F(CheckpointFolder, WhereALinkBelongsAFolderIsRefused) {
+  RequireLink(folder_);  // no link at all
+  fs::create_directory_symlink("nowhere", folder_ + "/latest");
+  RequireLink(folder_);
+  fs::remove(folder_ + "/latest");
+  fs::create_directory(folder_ + "/latest");
+  testing::ExpectError({folder_ + "/latest", "no symbolic link", "remove it"}, [&] { RequireLink(folder_); });
+}
+
 TEST_F(CheckpointFolder, TheLinkIsReplacedAtOnce) {
   Make({"00000010", "00000020", ".tmp-00000030"});
   Link("00000010");

@@ -301,6 +301,28 @@ TEST_F(CheckpointTest, WhatIsBeingWrittenIsTheOwnersAlone) {
   EXPECT_EQ(ModeOf(root_ + "/00000005/optimizer.safetensors"), 0640u);
 }
 
+// The checkpoint is there, whatever becomes of those that were to go.
+TEST_F(CheckpointTest, OldOnesThatCannotBeRemovedAreNoFailedSave) {
+  const auto weights = RandomWeights();
+  Save(*weights, 5);
+  options_.max_num_to_keep = 1;
+  const testing::FailingDisk disk;
+  disk.good_renames = 2;  // the checkpoint's and the link's
+  RunThreadRanks(1, [&](Comm& world) {
+    const std::unique_ptr<Backend> backend = MakeCpuBackend(1);
+    Snapshot snapshot(*weights, *backend);
+    CheckpointSaver saver(root_, *weights, snapshot, world, options_, {.file_calls = &disk});
+    saver.Start(StateAt(6));
+    const CheckpointSaver::Ended ended = *saver.Wait();
+    EXPECT_TRUE(ended.is_saved);
+    EXPECT_NE(ended.error.find("rank 0: cannot remove"), std::string::npos) << ended.error;
+    saver.Start(StateAt(7));
+    EXPECT_FALSE(saver.Wait()->is_saved);
+  });
+  EXPECT_EQ(FilesIn(root_), (std::set<std::string>{"00000005", "00000006", "latest"}));
+  EXPECT_EQ(fs::read_symlink(root_ + "/latest"), "00000006");
+}
+
 // Runs `act` in a child process without renameat2, as on a file system that can't swap. True if it returned.
 template <class Act>
 bool WithoutSwapping(Act act) {
