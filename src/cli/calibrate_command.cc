@@ -2,7 +2,6 @@
 
 #include <fmt/chrono.h>
 
-#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "core/machine.h"
 #include "core/output.h"
 #include "core/progress_line.h"
+#include "core/report_error.h"
 #include "train/tier.h"
 
 namespace longspan {
@@ -71,8 +71,7 @@ std::string Today() {
 
 // Rates that were measured beside other work are too low, and runs would be planned slower than they will be.
 void WarnOfOtherWork(const std::string& what) {
-  std::fputs(fmt::format("longspan: warning: {}; calibrate again when nothing else runs\n", what).c_str(),
-             stderr);
+  Remark(fmt::format("warning: {}; calibrate again when nothing else runs", what));
 }
 
 void WarnOfLoad() {

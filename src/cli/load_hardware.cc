@@ -1,6 +1,5 @@
 #include <fmt/ranges.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "backend/backend.h"
@@ -11,6 +10,7 @@
 #include "core/format.h"
 #include "core/machine.h"
 #include "core/names.h"
+#include "core/report_error.h"
 
 namespace longspan {
 namespace {
@@ -42,15 +42,11 @@ void WarnOfAnotherCpu(const Hardware& hardware, const std::string& where) {
   const std::string target = CpuTargetName();
   if (hardware.cpu_model == CpuModel() && hardware.cores == NumCores() && hardware.cpu_target == target)
     return;
-  std::fputs(
-      OneLine(fmt::format("longspan: warning: {} was measured on {}, {}, target {}; this is {}, {}, "
-                          "target {}: times are that one's, memory is this one's; `longspan calibrate` "
-                          "measures anew",
-                          where, hardware.cpu_model, Plural(hardware.cores, "core"), hardware.cpu_target,
-                          CpuModel(), Plural(NumCores(), "core"), target))
-          .append("\n")
-          .c_str(),
-      stderr);
+  Remark(
+      fmt::format("warning: {} was measured on {}, {}, target {}; this is {}, {}, target {}: times are that "
+                  "one's, memory is this one's; `longspan calibrate` measures anew",
+                  where, hardware.cpu_model, Plural(hardware.cores, "core"), hardware.cpu_target, CpuModel(),
+                  Plural(NumCores(), "core"), target));
 }
 
 }  // namespace
